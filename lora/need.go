@@ -46,8 +46,9 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	}
 
 	steps := float64(max(1, o.Steps))
-	if o.Steps == 0 { // one pass over the data
+	if o.Steps == 0 { // passes over the data
 		inStep = min(inStep, count)
+		steps = max(1, float64(o.Epochs)*count/max(1, inStep))
 	}
 
 	if err := memlimit.Check((4*inStep + 24) * steps); err != nil {

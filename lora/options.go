@@ -79,9 +79,10 @@ type Options struct {
 	Tie  bool   `json:"ensure_weight_tying,omitempty"`
 	Bias string `json:"bias,omitempty"` // none (the default), all, lora_only
 
-	Steps      int `json:"steps"`       // default: one pass over the data
-	Batch      int `json:"batch"`       // sequences per step; default 4
-	MicroBatch int `json:"micro_batch"` // sequences per pass through the model; default: all of a step
+	Steps      int `json:"steps"`            // default: Epochs
+	Epochs     int `json:"epochs,omitempty"` // passes over the data, instead of Steps; default: one
+	Batch      int `json:"batch"`            // sequences per step; default 4
+	MicroBatch int `json:"micro_batch"`      // sequences per pass through the model; default: all of a step
 	// tokens per step at most, instead of Batch: short sequences fill it up, each by itself
 	Pack    int  `json:"pack"`
 	Ordered bool `json:"ordered"` // take sequences as they stand instead of at random
@@ -245,6 +246,8 @@ func (o Options) Validate() error {
 	bad(!(o.Alpha > 0) || math.IsInf(o.Alpha, 0), "alpha %g is not a positive number", o.Alpha)
 	bad(!(o.Dropout >= 0 && o.Dropout < 1), "dropout %g is not in [0, 1)", o.Dropout)
 	bad(o.Steps < 0, "steps %d is negative", o.Steps)
+	bad(o.Epochs < 0, "epochs %d is negative", o.Epochs)
+	bad(o.Epochs > 0 && o.Steps > 0, "steps %d and epochs %d both say how long it goes", o.Steps, o.Epochs)
 	bad(o.Batch < 1 || o.MicroBatch < 0 || o.Pack < 0, "batch %d, micro_batch %d, pack %d: sizes are positive", o.Batch,
 		o.MicroBatch, o.Pack)
 	faults = append(faults, o.checkSets())

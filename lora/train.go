@@ -327,7 +327,7 @@ func (o Options) layout(m *lm.Model, data corpus.Windows) (*batches.Plan, error)
 
 	p, err := batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
 		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
-		Group: o.group(), Sets: sets,
+		Group: o.group(), Sets: sets, Passes: o.Epochs,
 	})
 	if errors.Is(err, batches.ErrSets) {
 		err = fmt.Errorf("%w: %w", ErrConfig, err)
@@ -404,6 +404,7 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 	// come out the same.
 	o.Memory = 0
 	o.Steps = steps
+	o.Epochs = 0
 	o.SaveEvery = 0
 	text, err := json.Marshal(struct {
 		Options Options

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -88,6 +89,9 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 		return nil, err
 	}
 
+	if err := j.WriteCard(r.Out, path, convertCard(path, r)); err != nil {
+		return nil, err
+	}
 	if r.NonFinite > 0 {
 		j.Remark("%d NaN or infinite values in %d of the tensors that were cast, the first: %s; they are in the "+
 			"source, and in the output too", r.NonFinite, len(r.NonFiniteIn), r.NonFiniteIn[0])
@@ -100,4 +104,16 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 	j.Table(t)
 
 	return r, nil
+}
+
+// convertCard is what the README.md of a converted checkpoint says.
+func convertCard(base string, r *checkpoint.Conversion) card.Card {
+	return card.Card{
+		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress"}, Title: "Converted model",
+		Text: fmt.Sprintf("A checkpoint in another form, made with compress: of %d tensors %d were cast, %d "+
+			"packed and %d "+
+			"unpacked.", r.Tensors, r.Cast, r.Packed, r.Unpacked),
+		Figures: []card.Row{{Name: "weights", Values: []string{cli.Size(r.BytesIn), cli.Size(r.BytesOut)}}},
+		Before:  true,
+	}
 }

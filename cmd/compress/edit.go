@@ -65,6 +65,7 @@ func editCmd(a *cli.App) *cobra.Command {
 		"`ADAPTER` apply this adapter while editing; the result is the model without it, to be used with it")
 	cli.Require(cmd, "edits", "out")
 	cli.Inputs(cmd, "edits", "hparams", "stats", "adapter")
+	cli.Texts(cmd, cli.ToLearn, "stats")
 	cli.Complete(cmd, "method", editors.Methods()...)
 	cmd.AddCommand(editUndoCmd(a), editVerifyCmd(a), editTraceCmd(a))
 
@@ -116,8 +117,9 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 		Short: "Show in which layers a model keeps a fact (causal tracing)",
 		Long: "Adds noise to the embeddings of the subject until the answer is lost, then restores one hidden " +
 			"state at a time and measures how much of the answer's probability comes back, as in the ROME " +
-			"paper. The grids show this for every token and layer: of the residual stream, the MLPs and the " +
-			"attention. --html draws them.",
+			"paper. The table shows the tokens and layers that bring most of it back: of the residual stream, " +
+			"the MLPs " +
+			"and the attention. --grids prints every token and layer, --html draws them.",
 		Example: "compress edit trace testdata/nano/base --prompt \"The birthplace of Wanda Brandt is\" --subject " +
 			"\"Wanda Brandt\"",
 		Args: cobra.ExactArgs(1),
@@ -135,6 +137,7 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 		"`N` neighbouring layers restored together in the MLP and attention grids (default: 10, at most half "+
 			"of the layers)")
 	cli.DecodeFlag(cmd, &o.Decode)
+	f.BoolVar(&o.Grids, "grids", false, "print all values of the grids instead of the strongest")
 	f.StringVar(&o.HTML, "html", "", "`FILE` page to write, with pictures of the grids")
 	cli.Require(cmd, "prompt", "subject")
 

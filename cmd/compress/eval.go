@@ -54,7 +54,8 @@ func evalCmd(a *cli.App) *cobra.Command {
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "`N` examples in each prompt (default: -1, as the task says)")
-	f.IntVar(&o.Task.Limit, "limit", 0, "`N` evaluate only the first N documents of each task (default: all)")
+	f.Var(evalcmd.Limit{Options: &o.Task}, "limit",
+		"`N` evaluate only the first N documents of each task, or a fraction such as 0.5 (default: all)")
 	f.IntVar(&o.Task.BatchSize, "batch-size", 0,
 		"`N` prompts to generate for at a time, at most 16 (default: as many as fit); results do not depend on "+
 			"it")
@@ -173,8 +174,8 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 
 	check.Flags().StringSliceVar(&data, "task-data", nil,
 		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
-	check.Flags().IntVar(&o.Task.Limit, "limit", 0,
-		"`N` check only the first N documents of each task (default: all)")
+	check.Flags().Var(evalcmd.Limit{Options: &o.Task}, "limit",
+		"`N` check only the first N documents of each task, or a fraction such as 0.5 (default: all)")
 	cli.Inputs(check, "task-data")
 	cli.Alias(check, "data", "task-data")
 	cmd := a.Verb(cli.Verb{

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -28,13 +30,16 @@ func imatrixCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "`FILE` text: plain text, JSONL, or token ids (.safetensors or .json)")
+	f.StringVar(&o.Data, "data", "",
+		"`FILE` text: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or .json); or "+
+			strings.Join(cli.DatasetNames(), ", ")+" by name")
 	f.StringVar(&o.Out, "out", "", "`FILE` .gguf file to write, or .dat")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` tokens of a chunk (default: 512)")
 	f.IntVar(&o.Chunks, "chunks", 0, "`N` chunks to run, from the beginning of the text (default: all)")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an importance matrix that is at --out")
 	cli.Require(cmd, "data", "out")
 	cli.Inputs(cmd, "data")
+	cli.Texts(cmd, cli.ToLearn, "data")
 
 	return cmd
 }

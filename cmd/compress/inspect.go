@@ -43,18 +43,23 @@ func inspectCmd(a *cli.App) *cobra.Command {
 
 func inspectDiffCmd(a *cli.App) *cobra.Command {
 	all := false
+	tensors := false
 	cmd := a.Verb(cli.Verb{
 		Use:   "diff A B",
 		Short: "Compare two checkpoints tensor by tensor",
 		Long: "Compares names, types, shapes and values of two folders, .safetensors or .gguf files. Values are " +
 			"compared as numbers, so a BF16 and an F32 copy of a model differ only by rounding. Equal tensors " +
-			"are counted, not listed, unless --all is given.",
+			"are counted, not listed, unless --all is given. Many tensors are shown by their kinds: --tensors prints " +
+			"a line for each.",
 		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",
 		Unused:  []string{"seed"},
 		Args:    cobra.ExactArgs(2),
-		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Diff(j, args[0], args[1], all) },
+		Run: func(j *cli.Job, args []string) (any, error) {
+			return modelcmd.Diff(j, args[0], args[1], all, tensors)
+		},
 	})
 
 	cmd.Flags().BoolVar(&all, "all", false, "list equal tensors too")
+	cli.TensorsFlag(cmd.Flags(), &tensors)
 	return cmd
 }

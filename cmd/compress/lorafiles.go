@@ -46,6 +46,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Shard, "max-shard-size", "keep",
 		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file (default: keep, the files of "+
 			"the source)")
+	cli.TensorsFlag(f, &o.Tensors)
 	f.BoolVar(&o.Safe, "safe", false,
 		"round the change to the base's element type before adding it, as PEFT's safe_merge does")
 	f.BoolVar(&o.KeepZeros, "keep-zeros", false,
@@ -81,6 +82,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
+	cli.TensorsFlag(f, &o.Tensors)
 	f.StringVar(&o.Method, "method", "cat", "`NAME` how to combine: "+strings.Join(lora.CombineMethods(), ", "))
 	f.StringVar(&o.Weights, "weights", "", "`LIST` weights of the adapters, such as 1,0.5 (default: 1 each)")
 	f.Float64Var(&o.Density, "density", 0,
@@ -159,6 +161,7 @@ func loraExtractCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
+	cli.TensorsFlag(f, &o.Tensors)
 	f.IntVar(&o.Rank, "rank", 0, "`N` rank of the LoRA")
 	f.StringSliceVar(&o.Targets, "targets", nil,
 		"`LIST` matrices to extract, names separated by commas (default: all linear layers)")

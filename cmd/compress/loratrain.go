@@ -76,8 +76,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.Var(&o.Data, "data",
-		"`FILE` what to train on: plain text, JSONL, or token ids (.safetensors or .json); given several "+
-			"times, the files are shuffled together as one")
+		"`FILE` what to train on: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or "+
+			".json); given several times, the files are shuffled together as one")
 	f.StringVar(&o.DataWeights, "data-weights", "",
 		"`LIST` take sequences (pairs, answers) from the --data files in these proportions, such as 3,1; a file that "+
 			"is used up starts over, and without --steps the run takes as many as the files have")
@@ -111,6 +111,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	cli.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
 	cli.MayBeEmpty(cmd, "memory")
 	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template", "teacher")
+	cli.Texts(cmd, cli.ToLearn, "data")
+	cli.Texts(cmd, cli.ToMeasure, "eval")
 
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
@@ -217,6 +219,7 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 // addRunFlags adds how it is trained.
 func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Steps, "steps", 0, "`N` number of training steps (default: one pass over the data)")
+	f.IntVar(&o.Epochs, "epochs", 0, "`N` passes over the data, instead of --steps (default: one)")
 	f.IntVar(&o.Batch, "batch", 4, "`N` sequences per step")
 	f.IntVar(&o.MicroBatch, "micro-batch", 0, "`N` sequences per pass through the model (default: all of a step)")
 	f.IntVar(&o.Pack, "pack", 0, "`N` fill each step with short sequences up to this many tokens, instead of --batch")

@@ -32,6 +32,8 @@ func mergeCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.BoolVar(&o.DryRun, "dry-run", false, "check everything, show the plan and what it takes, and write nothing")
+	f.BoolVar(&o.Tensors, "tensors", false,
+		"--dry-run: print a line for each tensor instead of one for each kind of tensor")
 	f.StringVar(&o.DType, "dtype", "",
 		"`TYPE` element type of the result: f32, bf16, f16 or float64 (default: the recipe's)")
 	f.StringVar(&o.Shard, "max-shard-size", "5GB",
@@ -91,8 +93,8 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Kind, "kind", "", "`NAME` statistics to collect: "+strings.Join(mergecmd.StatisticsKinds(), ", "))
 	f.StringArrayVar(&o.Data, "data", nil,
-		"`FILE` text to run the model on: plain text, JSONL, or token ids (.safetensors or .json); for regmean++ "+
-			"once for each model, in their order")
+		"`FILE` text to run the model on: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors "+
+			"or .json); for regmean++ once for each model, in their order")
 	f.StringVar(&o.Out, "out", "", "`FILE` .safetensors to write; for regmean++ a folder")
 	f.IntVar(&o.Samples, "samples", 256, "`N` calibration sequences, chosen at random")
 	f.IntVar(&o.SeqLen, "seqlen", 0,
@@ -101,6 +103,7 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	f.Float64Var(&o.Alpha, "gram-alpha", 0.95, "`X` alpha of the merge by regmean that regmean++ collects on")
 	cli.Require(cmd, "kind", "data", "out")
 	cli.Inputs(cmd, "data")
+	cli.Texts(cmd, cli.ToLearn, "data")
 	cli.OneOf(cmd, "kind", mergecmd.StatisticsKinds()...)
 
 	return cmd

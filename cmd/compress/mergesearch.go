@@ -62,6 +62,7 @@ func mergeSearchCmd(a *cli.App) *cobra.Command {
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
 	cli.Require(cmd, "out")
 	cli.Inputs(cmd, "data", "tasks", "task-data")
+	cli.Texts(cmd, cli.ToLearn, "data")
 	cli.MayBeEmpty(cmd, "metric", "in-memory")
 
 	return cmd

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -35,7 +37,9 @@ func pplCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "`FILE` plain text, JSONL, or token ids (.safetensors or .json)")
+	f.StringVar(&o.Data, "data", "",
+		"`FILE` plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or .json); or "+
+			strings.Join(cli.DatasetNames(), ", ")+" by name")
 	f.IntVar(&o.Cut.SeqLen, "seqlen", 0,
 		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller; with --answers "+
 			"512 in place of 2048, as lora train)")
@@ -56,6 +60,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "data")
 	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
 	cli.Inputs(cmd, "data", "adapter", "against", "chat-template")
+	cli.Texts(cmd, cli.ToMeasure, "data")
 
 	return cmd
 }

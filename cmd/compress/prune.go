@@ -41,7 +41,9 @@ func pruneCmd(a *cli.App) *cobra.Command {
 		Long: "Writes a copy of a model in which a part of the weights is zero: half of them by default, in " +
 			"every matrix of every decoder layer. The copy has the same layout, names and element types, and " +
 			"every tool loads it. It does not get smaller or faster by itself; compress convert --save bitmask " +
-			"packs it. The folder also gets pruning.json, a record of what was done.\n\n" +
+			"packs it. The folder also gets pruning.json, a record of what was done with the figures of --ppl, " +
+			"and a model " +
+			"card (README.md).\n\n" +
 			"Methods other than magnitude run calibration text through the model, one decoder layer in memory " +
 			"at a time; gblm and pruner-zero also need gradients. 128 sequences of 2048 tokens, as in the " +
 			"papers, can take hours on a laptop: --samples 32 --seqlen 512 is good for a first look. Any " +
@@ -161,6 +163,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 		cli.Complete(cmd, share, "10%", "25%", "50%")
 	}
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix", "vocab-from", "vocab-held-out")
+	cli.Texts(cmd, cli.ToLearn, "calib", "vocab-from")
+	cli.Texts(cmd, cli.ToMeasure, "ppl", "vocab-held-out")
 	cli.MayBeEmpty(cmd, "group")
 
 	return cmd

@@ -50,6 +50,8 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 	cli.Alias(cmd, "keep", "keep-models")
 	cli.Require(cmd, "ppl", "out")
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides")
+	cli.Texts(cmd, cli.ToLearn, "calib")
+	cli.Texts(cmd, cli.ToMeasure, "ppl")
 	cli.MayBeEmpty(cmd, "group")
 
 	return cmd

@@ -118,6 +118,8 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "act-order", quantize.Orders...)
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
 	cli.Inputs(cmd, "calib", "ppl", "imatrix")
+	cli.Texts(cmd, cli.ToLearn, "calib")
+	cli.Texts(cmd, cli.ToMeasure, "ppl")
 
 	return cmd
 }

@@ -44,8 +44,8 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
 	f.StringArrayVar(&o.Calib, "calib", nil,
-		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json); once, or once for "+
-			"each model")
+		"`FILE` calibration text: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or "+
+			".json); once, or once for each model")
 	f.StringArrayVar(&o.Heldout, "heldout", nil,
 		"`FILE` held-out text to measure candidates on; once, or once for each model")
 	f.StringArrayVar(&o.Select, "select", nil,
@@ -94,6 +94,8 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out", "calib", "heldout")
 	cli.Inputs(cmd, "calib", "heldout", "select", "test", "seed-formulas")
+	cli.Texts(cmd, cli.ToLearn, "calib")
+	cli.Texts(cmd, cli.ToMeasure, "heldout", "select", "test")
 	cli.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.Complete(cmd, "grammar", searchcmd.Paper, searchcmd.Whole)
 	cli.OneOf(cmd, "structure", "ffn", "heads", "layers")

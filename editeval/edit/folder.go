@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
@@ -64,6 +65,8 @@ type FolderOptions struct {
 	Note func(text string)
 	// Progress is told how far a stage of the work is; nil: nobody.
 	Progress func(stage string, done, total int64)
+	// Card makes the README.md of the output of what was done; nil: it has that of the model.
+	Card func(*FolderReport) []byte `json:"-"`
 }
 
 // defaultStatsTokens is how much text covariances are collected from.
@@ -560,6 +563,9 @@ func (r *folderRun) save(ctx context.Context) error {
 	}
 	if err == nil {
 		err = s.AddFile(JournalName, journal.Bytes())
+	}
+	if err == nil && r.o.Card != nil {
+		err = s.AddFile(card.Name, r.o.Card(r.report))
 	}
 	if err == nil {
 		r.progress("saving", 0, 1)

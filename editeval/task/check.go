@@ -72,7 +72,7 @@ func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Opti
 	}
 
 	c.Shots = p.Shots
-	return p.Documents(o.Limit, func(d *prompt.Document) error {
+	return p.Documents(o.documents(p.Count()), func(d *prompt.Document) error {
 		c.Documents++
 		c.Requests += len(d.Requests)
 		// The first document shows what a prompt looks like.

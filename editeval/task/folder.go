@@ -233,6 +233,17 @@ func (f *Folder) widens(s *Suite, o *Options) error {
 	return nil
 }
 
+// limited is a limit in words.
+func limited(n int, share float64) string {
+	switch {
+	case share > 0:
+		return fmt.Sprint(share)
+	case n > 0:
+		return fmt.Sprint(n)
+	}
+	return "0, which is all"
+}
+
 // narrower lists what a finished run has that one of some tasks and options would not have. Options are called what
 // they are called in the results.
 func narrower(before *Results, tasks []string, now *Options) []string {
@@ -249,12 +260,12 @@ func narrower(before *Results, tasks []string, now *Options) []string {
 
 	slices.Sort(out)
 	was := before.Config
-	limit := "0, which is all"
-	if was.Limit > 0 {
-		limit = fmt.Sprint(was.Limit)
-	}
-
-	add(now.Limit > 0 && (was.Limit == 0 || now.Limit < was.Limit), "limit was %s, now %d", limit, now.Limit)
+	// How many documents a share is depends on the task: it goes with no number but all.
+	all := now.Limit == 0 && now.Share == 0
+	had := was.Limit == 0 && was.Share == 0
+	mixed := (was.Share > 0) != (now.Share > 0)
+	add(!all && (had || mixed || now.Limit < was.Limit || now.Share < was.Share), "limit was %s, now %s",
+		limited(was.Limit, was.Share), limited(now.Limit, now.Share))
 	add(shown(was.Shots) != shown(now.Shots), "num_fewshot was %s, now %s", shown(was.Shots), shown(now.Shots))
 	add(was.FewshotSeed != now.seed(), "fewshot_seed was %d, now %d", was.FewshotSeed, now.seed())
 	add(shown(was.Special) != shown(now.Special), "special was %s, now %s", shown(was.Special), shown(now.Special))

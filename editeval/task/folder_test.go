@@ -162,6 +162,7 @@ func TestNarrower(t *testing.T) {
 
 	for want, change := range map[string]func(o *Options){
 		"limit was 4, now 3":                        func(o *Options) { o.Limit = 3 },
+		"limit was 4, now 0.5":                      func(o *Options) { o.Limit, o.Share = 0, 0.5 },
 		"num_fewshot was 2, now 4":                  func(o *Options) { o.Shots = &four },
 		"fewshot_seed was 1234, now 3":              func(o *Options) { o.Seed = new(uint64); *o.Seed = 3 },
 		"special was not given, now false":          func(o *Options) { o.Special = &no },

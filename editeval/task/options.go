@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/modelcompress/compress/internal/failure"
 )
@@ -15,8 +16,10 @@ var ErrOptions = failure.Misuse("bad option", "")
 type Options struct {
 	// examples in each prompt; nil: as the task says, otherwise 0. A task that says 0 has none whatever stands
 	// here
-	Shots *int    `json:"num_fewshot"`
-	Limit int     `json:"limit"` // documents of each task; 0: all
+	Shots *int `json:"num_fewshot"`
+	Limit int  `json:"limit"` // documents of each task; 0: all
+	// share of each task's documents, from 0 to 1, in the place of Limit: the first ones, rounded up; 0: Limit counts
+	Share float64 `json:"limit_share,omitempty"`
 	Seed  *uint64 `json:"fewshot_seed"`
 	// special tokens of the tokenizer: false never adds them; nil: as the tokenizer does by itself
 	Special *bool `json:"special"`
@@ -61,6 +64,8 @@ func (o *Options) Validate() error {
 
 	check(o.Shots != nil && *o.Shots < 0, "%d examples", ptr(o.Shots))
 	check(o.Limit < 0, "limit %d: want 1 or more, or 0 for all", o.Limit)
+	check(!(o.Share >= 0 && o.Share < 1), "limit %g: a share is above 0 and below 1", o.Share)
+	check(o.Share > 0 && o.Limit > 0, "limit %d and the share %g exclude each other", o.Limit, o.Share)
 	check(o.MaxLength < 0 || o.MaxLength == 1, "max length %d: want 2 or more, or 0 for the model's", o.MaxLength)
 	check(o.Bootstrap < -1 || o.Bootstrap > maxDraws,
 		"%d resamples: want 1 to %d, 0 for 100000, or -1 for no standard errors", o.Bootstrap, maxDraws)
@@ -93,4 +98,12 @@ func (o *Options) draws() int {
 		return 100_000
 	}
 	return max(o.Bootstrap, 0)
+}
+
+// documents is how many of a task's documents are taken; 0 is all.
+func (o *Options) documents(of int) int {
+	if o.Share > 0 {
+		return int(math.Ceil(float64(of) * o.Share)) // as lm-evaluation-harness rounds
+	}
+	return o.Limit
 }

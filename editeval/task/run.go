@@ -284,7 +284,7 @@ var inspected func(t *one)
 
 // encode makes the documents and turns their requests into tokens.
 func (r *run) encode(ctx context.Context, t *one) error {
-	return t.Documents(r.o.Limit, func(d *prompt.Document) error {
+	return t.Documents(r.o.documents(t.Count()), func(d *prompt.Document) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

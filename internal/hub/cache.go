@@ -101,12 +101,19 @@ func home() string {
 
 // folder is that of a name in a cache, which holds refs/REVISION with the commit that it stands for,
 // snapshots/COMMIT with the files as links, and blobs, to which they lead.
-func (n Name) folder(cache string) string {
-	return filepath.Join(cache, "models--"+n.Owner+"--"+n.Repo)
+func (n Name) folder(cache string) string { return n.folderOf(cache, "models") }
+
+func (n Name) folderOf(cache, kind string) string {
+	return filepath.Join(cache, kind+"--"+n.Owner+"--"+n.Repo)
 }
 
 // Find returns the snapshot of a name in a cache, which reports whether it is there.
-func (n Name) Find(cache string) (dir string, ok bool) {
+func (n Name) Find(cache string) (dir string, ok bool) { return n.find(cache, "models") }
+
+// FindData is [Name.Find] for a data set.
+func (n Name) FindData(cache string) (dir string, ok bool) { return n.find(cache, "datasets") }
+
+func (n Name) find(cache, kind string) (dir string, ok bool) {
 	revision := n.Revision
 	if revision == "" {
 		revision = Main
@@ -115,7 +122,7 @@ func (n Name) Find(cache string) (dir string, ok bool) {
 		return "", false
 	}
 
-	root := n.folder(cache)
+	root := n.folderOf(cache, kind)
 	if commit, err := readRef(filepath.Join(root, "refs", filepath.FromSlash(revision))); err == nil {
 		revision = commit
 	}

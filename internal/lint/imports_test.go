@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	},
 	"lm/arch":      {"internal/orderedjson"},
 	"lm/tokenizer": {"internal/weights"},
-	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
+	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom", "internal/parquet"},
 	"lm/optim":     {"kernels"},
 
 	"lm/tokenizer/trim": {"lm/tokenizer", "internal/orderedjson", "internal/weights"},
@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
 		"internal/jinja", "internal/chat", "internal/hub", "internal/retry",
+		"internal/parquet",
 	},
 
 	"serve": append([]string{"internal/chat", "internal/pyvalue", "internal/report"}, engine...),
@@ -120,6 +121,8 @@ var mayImport = map[string][]string{
 	"internal/hub":         {"internal/disk", "internal/retry"},
 	"internal/retry":       {},
 	"internal/hub/hubtest": {},
+	"internal/card":        {},
+	"internal/parquet":     {"internal/pyvalue"},
 	"internal/stage":       {"safetensors", "internal/weights"},
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},
@@ -151,7 +154,7 @@ var mayImport = map[string][]string{
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
 	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch",
-	"internal/cputime", "internal/failure", "internal/stage", "internal/system",
+	"internal/cputime", "internal/failure", "internal/stage", "internal/card", "internal/system",
 }
 
 // anything in a row of the table allows all imports.

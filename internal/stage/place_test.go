@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
@@ -166,6 +167,21 @@ func TestReplaceable(t *testing.T) {
 
 	if err := os.WriteFile(filepath.Join(source, "README.md"), []byte("text of README.md"), 0o666); err != nil {
 		t.Fatal(err)
+	}
+
+	carded := files("model.safetensors")
+	mine := (&card.Card{Title: "Model"}).Bytes()
+	if err := os.WriteFile(filepath.Join(carded, card.Name), mine, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replaceable("")(carded); err != nil || !OwnCard(carded) {
+		t.Errorf("a card that nobody has changed: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(carded, card.Name), append(mine, "And I say:\n"...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replaceable(source)(carded); !errors.Is(err, ErrTarget) || OwnCard(carded) {
+		t.Errorf("a card that a user has added to: %v", err)
 	}
 
 	for _, good := range [][]string{

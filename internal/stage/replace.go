@@ -3,13 +3,16 @@ package stage
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/safetensors"
@@ -17,8 +20,8 @@ import (
 
 // Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it
 // holds weights, and beside them nothing but files that belong to a checkpoint, equal copies of files of the
-// source (empty: there is none), and reports. own are names of further files that the caller writes there, and of
-// folders with a slash behind.
+// source (empty: there is none), a card that nobody has changed, and reports. own are names of further files that the
+// caller writes there, and of folders with a slash behind.
 func Replaceable(source string, own ...string) Rule {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
@@ -36,6 +39,9 @@ func Replaceable(source string, own ...string) Rule {
 			case weights(name):
 				models++
 			case slices.Contains(own, name):
+			case name == card.Name && ownCard(filepath.Join(dir, name)):
+			case name == card.Name && !sameContent(filepath.Join(dir, name), filepath.Join(source, name)):
+				foreign = append(foreign, name) // a user's own text
 			case belongs(safefile.Finished(name)), IsReport(filepath.Join(dir, name)):
 			case source != "" && sameContent(filepath.Join(dir, name), filepath.Join(source, name)):
 			default:
@@ -86,6 +92,23 @@ func weightsOf(dir string) func(name string) bool {
 // belongs reports whether a file is part of a checkpoint by its name.
 func belongs(name string) bool {
 	return matches(needed, name) || matches(usual, name) || matches(replaced, name)
+}
+
+// maxCard bounds what is read to recognize a card, which holds that of a base.
+const maxCard = 2 * card.MaxBase
+
+// ownCard reports whether a README.md is a card as this program wrote it.
+func ownCard(path string) bool {
+	text, err := safefile.ReadFile(path, maxCard)
+	return err == nil && card.Own(text)
+}
+
+// OwnCard is the rule for the README.md in a folder that is to be replaced: there is none, or one that this program
+// wrote and nobody has changed since. Anything else is a user's own text.
+func OwnCard(dir string) bool {
+	path := filepath.Join(dir, card.Name)
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist) || ownCard(path)
 }
 
 // maxReport bounds what is read to recognize a report.

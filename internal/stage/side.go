@@ -321,6 +321,10 @@ func (f *Folder) copySides() error {
 	defer root.Close()
 
 	for _, file := range f.side {
+		if f.extra[file.Name()] != nil {
+			continue // a card of its own
+		}
+
 		to := filepath.Join(f.place.Dir, file.Name())
 		err := asListed(root, file, func(in io.Reader) error {
 			text, err := f.content(in, file.Name())

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // format is what a file holds.
@@ -32,7 +29,7 @@ type source struct {
 	path   string
 	format format
 	packed bool
-	file   *os.File
+	file   *File
 	limit  int64 // of unpacked bytes
 
 	skipped int64 // bytes before the content that the last reader left out: a byte order mark
@@ -40,7 +37,7 @@ type source struct {
 
 // openSource opens a file and finds out what it holds.
 func openSource(path string) (*source, error) {
-	f, err := safefile.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +61,11 @@ func (s *source) detect() error {
 		return err
 	case stat.IsDir():
 		return fmt.Errorf("%s: %w: a folder; name one file", s.path, ErrOptions)
+	case s.file.Records && stat.Size() == 0:
+		return fmt.Errorf("%s: %w", s.path, ErrEmpty)
+	case s.file.Records:
+		s.format = formatRecords
+		return nil
 	case stat.Mode().IsRegular() && stat.Size() == 0:
 		return fmt.Errorf("%s: %w", s.path, ErrEmpty)
 	}

@@ -25,7 +25,8 @@ type Data struct {
 
 // Options of [New].
 type Options struct {
-	Steps   int // 0: as many as one pass over the data takes
+	Steps   int // 0: as many as the passes over the data take
+	Passes  int // without Steps; 0: one
 	Batch   int // sequences of a step
 	Micro   int // sequences of one pass through the model; 0: all of a step
 	Tokens  int // with Pack: tokens of a step at most, and Batch counts no more
@@ -75,9 +76,10 @@ func New(d Data, o Options) (*Plan, error) {
 	}
 
 	next := sequence(decks, sets)
+	passes := max(o.Passes, 1)
 	for o.Steps == 0 || len(p.Steps) < o.Steps {
 		step, epoch := p.step(next, o)
-		if o.Steps == 0 && epoch > 0 {
+		if o.Steps == 0 && epoch >= passes {
 			break
 		}
 		p.Steps = append(p.Steps, step)
@@ -240,7 +242,7 @@ func (p *Plan) step(next func(bool) (int32, int), o Options) (list []int32, epoc
 		i, e := next(true)
 		n := p.size(i)
 		switch {
-		case o.Steps == 0 && e > epoch && len(list) > 0: // the last step of the only pass is short
+		case o.Steps == 0 && e >= max(o.Passes, 1) && len(list) > 0: // the last step of the last pass is short
 			return list, epoch
 		case o.Tokens == 0 && len(list) == o.Batch, o.Tokens > 0 && len(list) > 0 && tokens+n > o.Tokens:
 			return list, epoch

@@ -221,3 +221,33 @@ func TestSetsRefused(t *testing.T) {
 		t.Errorf("a set that is not drawn: %+v (%v)", p, err)
 	}
 }
+
+// TestPasses: so many passes see every sequence so many times, and only the last step is short.
+func TestPasses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(t, "sequences")
+		passes := rapid.IntRange(1, 4).Draw(t, "passes")
+		o := Options{Batch: rapid.IntRange(1, 5).Draw(t, "batch"), Passes: passes, Seed: rapid.Uint64().Draw(t, "seed")}
+		d := Data{}
+		for range n {
+			d.IDs = append(d.IDs, make([]int32, 2))
+		}
+		p, err := New(d, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		seen := make([]int, n)
+		for i, step := range p.Steps {
+			if len(step) != o.Batch && i < len(p.Steps)-1 {
+				t.Fatalf("step %d of %d has %d sequences", i, len(p.Steps), len(step))
+			}
+			for _, s := range step {
+				seen[s]++
+			}
+		}
+		if slices.ContainsFunc(seen, func(k int) bool { return k != passes }) {
+			t.Fatalf("%v, want %d of each", seen, passes)
+		}
+	})
+}

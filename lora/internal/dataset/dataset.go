@@ -13,7 +13,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -77,8 +76,9 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 	}
 
 	r := &reader{path: path, tok: tok, o: o}
-	err := open(path, func(in io.Reader) error {
-		if strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".json") {
+	err := open(path, func(in io.Reader, records bool) error {
+		if records || strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".ndjson") ||
+			strings.HasSuffix(name, ".json") {
 			return r.records(ctx, in)
 		}
 		return r.text(in)
@@ -93,16 +93,16 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 	return r.windows(), r.counts, nil
 }
 
-// open calls f with the contents of a file, unpacked.
-func open(path string, f func(in io.Reader) error) error {
-	file, err := safefile.Open(path)
+// open calls f with the contents of a file, unpacked, and whether it holds records whatever its name says.
+func open(path string, f func(in io.Reader, records bool) error) error {
+	file, err := corpus.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 
-	if !strings.HasSuffix(path, ".gz") {
-		return f(file)
+	if file.Records || !strings.HasSuffix(path, ".gz") {
+		return f(file, file.Records)
 	}
 
 	z, err := gzip.NewReader(bufio.NewReader(file))
@@ -110,7 +110,7 @@ func open(path string, f func(in io.Reader) error) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 
-	return errors.Join(f(z), z.Close())
+	return errors.Join(f(z, false), z.Close())
 }
 
 // reader collects the sequences of a file.

@@ -27,20 +27,23 @@ type preferences struct {
 func ReadPreferences(ctx context.Context, path string, tok Tokenizer, o Options, single bool) (
 	w corpus.Windows, good []bool, counts Counts, err error,
 ) {
-	name := strings.TrimSuffix(path, ".gz")
-	if !slices.ContainsFunc([]string{".jsonl", ".ndjson", ".json"}, func(e string) bool {
-		return strings.HasSuffix(name, e)
-	}) {
-		return w, nil, counts, failure.Hinted(fmt.Errorf("%s: %w: preferences are records, a JSON object on each line",
-			path, corpus.ErrRecord), "the name ends in .jsonl")
-	}
 	if tok == nil {
 		return w, nil, counts, fmt.Errorf("%s: %w", path, corpus.ErrNoTokenizer)
 	}
 
 	r := &reader{path: path, tok: tok, o: o}
 	r.prefer = &preferences{reader: r, single: single}
-	if err := open(path, func(in io.Reader) error { return r.records(ctx, in) }); err != nil {
+	err = open(path, func(in io.Reader, records bool) error {
+		name := strings.TrimSuffix(path, ".gz")
+		if !records && !slices.ContainsFunc([]string{".jsonl", ".ndjson", ".json"}, func(e string) bool {
+			return strings.HasSuffix(name, e)
+		}) {
+			return failure.Hinted(fmt.Errorf("%s: %w: preferences are records, a JSON object on each line", path,
+				corpus.ErrRecord), "the name ends in .jsonl")
+		}
+		return r.records(ctx, in)
+	})
+	if err != nil {
 		return w, nil, r.counts, err
 	}
 

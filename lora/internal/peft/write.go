@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
@@ -306,9 +307,12 @@ func Rule(overwrite bool) stage.Rule {
 		return nil
 	}
 
-	known := []string{ConfigName, WeightsName, "README.md", "training.json", "training.html"}
+	known := []string{ConfigName, WeightsName, card.Name, "training.json", "training.html"}
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
+		if !stage.OwnCard(dir) {
+			return stage.Foreign([]string{card.Name})
+		}
 		for _, e := range entries {
 			if !slices.Contains(known, safefile.Finished(e.Name())) {
 				return fmt.Errorf("%w and holds %q, which is no part of an adapter, so it is not replaced",

@@ -1,11 +1,11 @@
 package output
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
@@ -23,20 +23,16 @@ type Card struct {
 
 // Text gives the file.
 func (c *Card) Text() []byte {
-	var b strings.Builder
 	p := c.Plan
-	b.WriteString("---\nbase_model:\n")
-
-	models := c.sources(p.Models, map[string]bool{})
 	var paths []string
+	models := c.sources(p.Models, map[string]bool{})
 	for _, m := range models {
 		if !slices.Contains(paths, m.Model.Path) {
 			paths = append(paths, m.Model.Path)
-			fmt.Fprintf(&b, "- %s\n", quoted(m.Model.Path))
 		}
 	}
 
-	b.WriteString("library_name: transformers\ntags:\n- mergekit\n- merge\n---\n\n# Merge\n\n")
+	var b strings.Builder
 	fmt.Fprintf(&b, "A merge of language models by the method `%s` (%s), made with compress.\n\n", p.Method, c.Summary)
 
 	based := c.Based && p.Base >= 0
@@ -56,11 +52,18 @@ func (c *Card) Text() []byte {
 		}
 	}
 
-	b.WriteString(paragraphs(c.Remarks))
-	fmt.Fprintf(&b, "\n%d tensors, %d parameters; seed %d. `merge.json` holds the options and the "+
-		"inputs.\n\nRecipe:\n\n```yaml\n%s```\n",
-		len(p.Tensors), p.Summary().Parameters, c.Seed, strings.TrimRight(string(c.Recipe), "\n")+"\n")
-	return []byte(b.String())
+	about := card.Card{
+		Base: paths, Library: card.Transformers, Tags: []string{"mergekit", "merge"}, Title: "Merge", Text: b.String(),
+		Remarks: c.Remarks,
+		Rest: fmt.Sprintf("%d tensors, %d parameters; seed %d. `merge.json` holds the options and the inputs.\n\n%s",
+			len(p.Tensors), p.Summary().Parameters, c.Seed, recipeText(string(c.Recipe))),
+	}
+	return about.Bytes()
+}
+
+// recipeText shows a recipe.
+func recipeText(text string) string {
+	return fmt.Sprintf("Recipe:\n\n```yaml\n%s\n```\n", strings.TrimRight(text, "\n"))
 }
 
 // document finds the document whose result a model is, nil for a model of its own.
@@ -95,39 +98,18 @@ func (c *Card) sources(refs []recipe.Ref, seen map[string]bool) []recipe.Ref {
 	return out
 }
 
-// quoted is a YAML scalar.
-func quoted(s string) string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return `""`
-	}
-	return string(text)
-}
-
-// paragraphs is texts of which each stands for itself.
-func paragraphs(texts []string) (out string) {
-	for _, text := range texts {
-		out += "\n" + text + "\n"
-	}
-	return out
-}
-
 // MixtureCard gives the README.md of a mixture of experts. what is its opening, which the models follow, and
 // its numbers; remarks are what a reader has to know of the models.
 func MixtureCard(models []string, what [2]string, remarks []string, text string) []byte {
 	var b strings.Builder
-	b.WriteString("---\nbase_model:\n")
-	for _, m := range models {
-		fmt.Fprintf(&b, "- %s\n", quoted(m))
-	}
-
-	fmt.Fprintf(&b, "library_name: transformers\n"+
-		"tags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n%s, made with compress of:\n\n", what[0])
+	fmt.Fprintf(&b, "%s, made with compress of:\n\n", what[0])
 	for _, m := range models {
 		fmt.Fprintf(&b, "* `%s`\n", m)
 	}
 
-	b.WriteString(paragraphs(remarks))
-	fmt.Fprintf(&b, "\n%s\n\nRecipe:\n\n```yaml\n%s\n```\n", what[1], text)
-	return []byte(b.String())
+	about := card.Card{
+		Base: models, Library: card.Transformers, Tags: []string{"mergekit", "merge", "moe"},
+		Title: "Mixture of experts", Text: b.String(), Remarks: remarks, Rest: what[1] + "\n\n" + recipeText(text),
+	}
+	return about.Bytes()
 }

@@ -256,7 +256,7 @@ func TestReplace(t *testing.T) {
 	sum := sha256.Sum256(nil)
 	made := `{"files":{"words.bin":"` + hex.EncodeToString(sum[:]) + `","../thesis.txt":""}}`
 	for name, refused := range map[string]bool{
-		"config.json": false, "README.md": false, "thesis.txt": true, "old.safetensors": true, ".hidden": true,
+		"config.json": false, "README.md": true, "thesis.txt": true, "old.safetensors": true, ".hidden": true,
 		"sub/config.json": true, "mediator/mediator.json": false, "mediator/thesis.txt": true, "words.bin": false,
 	} {
 		dir := filepath.Join(t.TempDir(), "out")

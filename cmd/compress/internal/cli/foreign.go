@@ -73,10 +73,7 @@ var foreigners = []foreign{
 	{peft, "peft-type lora-type", "lora train", "--kind"},
 	{peft, "use-rslora", "", "--rslora"},
 	{peft, "use-dora", "", "--dora"},
-	{
-		peft, "epochs num-train-epochs num-epochs", "lora train",
-		"--steps; without it training is one pass over the data",
-	},
+	{peft, "num-train-epochs num-epochs", "lora train", "--epochs"},
 	{peft, "max-steps iters", "lora train", "--steps"},
 	{peft, "learning-rate", "", "--lr"},
 	{peft, "lr-scheduler-type", "lora train", "--schedule"},

@@ -43,10 +43,12 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
-	opened  models.Record // the quantised models that the run reads
-	exact   bool          // it was said that --fast does nothing on the device
-	printed []byte        // what work that may be done again has written to stdout
-	repeat  []byte        // what of it comes again
+	opened  models.Record     // the quantised models that the run reads
+	exact   bool              // it was said that --fast does nothing on the device
+	given   []string          // arguments of the verb as the user typed them
+	typed   map[string]string // names on the hub, by the folders that they stand for
+	printed []byte            // what work that may be done again has written to stdout
+	repeat  []byte            // what of it comes again
 }
 
 // Elapsed is how long the run has taken so far.
@@ -60,8 +62,13 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 		return err
 	}
 
+	j.given = args
 	args, err := j.findModels(c, v, args)
 	if err != nil {
+		return err
+	}
+
+	if err := j.findData(c); err != nil {
 		return err
 	}
 

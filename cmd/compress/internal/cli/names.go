@@ -95,7 +95,7 @@ func (j *Job) findModel(text string) (string, error) {
 	if err != nil || dir == text {
 		return dir, err
 	}
-	j.Aside(text + ": " + dir)
+	j.note(dir, text)
 
 	// The form that names one of several is that of the name, not of the cache.
 	if s := new(models.SeveralError); errors.As(models.Several(dir), &s) {

@@ -4,6 +4,7 @@ package editcmd
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
@@ -81,6 +83,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	o.Seed = j.Seed
 	o.Note = func(text string) { j.Note("%s", text) }
 	o.Progress = bars.Show
+	o.Card = func(r *edit.FolderReport) []byte { return j.Card(path, editCard(path, o.Edits, r)) }
 	r, err := edit.ApplyFolder(j.Ctx, m, set, o.FolderOptions)
 	if err != nil {
 		return nil, err
@@ -207,6 +210,17 @@ func Undo(j *cli.Job, dir string, to int) (any, error) {
 		return nil, err
 	}
 
+	// The card speaks of edits that have gone.
+	file := filepath.Join(dir, card.Name)
+	if text, err := safefile.ReadFile(file, 2*card.MaxBase); err == nil && card.Own(text) {
+		text = card.Amend(text, fmt.Sprintf("Of %d steps of edits the first %d are left: the others were taken "+
+			"out again "+
+			"(`compress edit undo`).", r.From, to))
+		if err := cli.WriteFile(file, text); err != nil {
+			return nil, err
+		}
+	}
+
 	j.Printf("%s: %d of %d steps kept, %d edits taken out\n", dir, to, r.From, len(r.Removed))
 	return r, nil
 }
@@ -226,4 +240,29 @@ func Verify(j *cli.Job, dir, base string) (any, error) {
 	j.Printf("%s: %d steps, %d matrices: to the last bit base + deltas as the stored type rounds them, which leaves "+
 		"%.2g of the deltas\n", dir, r.Steps, r.Matrices, r.SumError)
 	return r, nil
+}
+
+// editCard is what the README.md of an edited model says.
+func editCard(base, edits string, r *edit.FolderReport) card.Card {
+	c := card.Card{
+		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "edited"}, Title: "Edited model",
+		Text: fmt.Sprintf("A language model into which %d facts were written, with compress.\n\n`%s` holds "+
+			"every edit, and "+
+			"`compress edit undo` takes them out again.", r.Count, edit.JournalName),
+		Settings: []card.Row{
+			{Name: "method", Values: []string{r.Method}}, {Name: "edits", Values: []string{filepath.Base(edits)}},
+		},
+		Before: true,
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
+		if before, ok := r.Before[name]; ok {
+			c.Figures = append(c.Figures, card.Row{Name: name, Values: []string{
+				fmt.Sprintf("%.3f", before), fmt.Sprintf("%.3f", r.Metrics[name]),
+			}})
+		}
+	}
+	if d := r.Drift; d != nil && d.Prompts > 0 {
+		c.Figures = append(c.Figures, card.Row{Name: "drift, nats", Values: []string{"", fmt.Sprintf("%.4f", d.KL)}})
+	}
+	return c
 }

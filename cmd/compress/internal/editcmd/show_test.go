@@ -80,7 +80,7 @@ func TestTraces(t *testing.T) {
 		},
 	}
 
-	out, _ := clitest.Show(t, func(j *cli.Job) { r.print(j) })
+	out, _ := clitest.Show(t, func(j *cli.Job) { r.print(j, true) })
 	want := `Ada was born: p("in") is 0.5000, with noise 0.1250
 what leaves the block
 token      0      1
@@ -93,6 +93,15 @@ MLP, 2 blocks
 	if !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 19 ||
 		!strings.Contains(out, "\nattention, 2 blocks\n") {
 		t.Errorf("have\n%s\nwant\n%s", out, want)
+	}
+
+	short, _ := clitest.Show(t, func(j *cli.Job) { r.print(j, false) })
+	for _, line := range []string{
+		`what leaves the block  2 " born"  0.6000         1  0–1`, `what leaves the block  1 " was"   0.4000`,
+	} {
+		if !strings.Contains(short, line) {
+			t.Errorf("%s\nlacks %s", short, line)
+		}
 	}
 
 	s := r.page().Sections[0]

@@ -2,7 +2,9 @@ package editcmd
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -21,6 +23,7 @@ type TraceOptions struct {
 	HTML    string
 	Trace   edit.TraceOptions
 	Decode  bool // quantised matrices become floats when they are loaded
+	Grids   bool // print every value
 }
 
 // Traced is the report of edit trace.
@@ -82,7 +85,7 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 		return nil, err
 	}
 
-	r.print(j)
+	r.print(j, o.Grids)
 	if o.HTML == "" {
 		return r, nil
 	}
@@ -148,9 +151,48 @@ func (r *Traced) grids() []grid {
 	}
 }
 
-// print shows the grids as tables.
-func (r *Traced) print(j *cli.Job) {
+// strongest are the tokens of a grid that bring most of the answer back.
+const strongest = 2
+
+// findings shows where restoring brings most of the answer back, a few lines for each grid.
+func (r *Traced) findings() *report.Table {
+	t := &report.Table{
+		Columns: report.Columns("restored", "token", "p|%.4f", "in layer", "half of that and more in"),
+		Note:    "p: of the answer, with noise and this one state restored; --grids prints all, --html draws them",
+	}
+
+	for _, g := range r.grids() {
+		order := make([]int, len(g.values))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
+			return cmp.Compare(slices.Max(g.values[b]), slices.Max(g.values[a]))
+		})
+
+		for _, i := range order[:min(strongest, len(order))] {
+			row := g.values[i]
+			most := slices.Max(row)
+			var layers []int
+			for l, v := range row {
+				// half of what there is to win over the answer with noise
+				if v-r.Corrupted >= (most-r.Corrupted)/2 {
+					layers = append(layers, l)
+				}
+			}
+			t.Add(g.name, fmt.Sprintf("%d %q", i, r.Tokens[i]), most, slices.Index(row, most), cli.Spans(layers))
+		}
+	}
+	return t
+}
+
+// print shows what was found, or all values of the grids.
+func (r *Traced) print(j *cli.Job, all bool) {
 	j.Printf("%s: p(%q) is %.4f, with noise %.4f\n", r.Prompt, r.Answer, r.Clean, r.Corrupted)
+	if !all {
+		j.Table(r.findings())
+		return
+	}
 
 	for _, g := range r.grids() {
 		columns := []string{"token"}

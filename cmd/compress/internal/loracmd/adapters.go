@@ -57,6 +57,7 @@ type FoldOptions struct {
 	Safe, Overwrite, Resume bool
 	KeepZeros               bool // zeros of the base's matrices stay
 	OtherBase               bool // take an adapter that was trained on other weights
+	Tensors                 bool // print a line for each tensor
 
 	To, Imatrix string // see foldInto; empty: the weights keep their types
 	Group       int    // inputs that share a scale; 0: as the scheme has it
@@ -70,7 +71,12 @@ func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
 	if o.To != "" {
 		return foldInto(j, model, o)
 	}
-	return fold(j, model, o)
+
+	r, err := fold(j, model, o)
+	if err != nil {
+		return nil, err
+	}
+	return r, j.WriteCard(o.Out, model, foldCard(j, model, o.Adapter, r))
 }
 
 func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
@@ -109,7 +115,6 @@ func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
 	}
 
 	notes(j, r.Notes)
-	t := &report.Table{Columns: report.Columns("tensor", "moved %|%.2f", "largest", "relative")}
 	// no stored value has changed: a head that has only become its own tensor, or a change that rounds to
 	// nothing
 	still := 0
@@ -117,11 +122,10 @@ func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
 		if x.Moved == 0 {
 			still++
 		}
-		t.Add(x.Name, 100*float64(x.Moved)/float64(max(x.Elements, 1)), x.MaxAbs, x.Relative)
 	}
 
 	if len(r.Tensors) > 0 {
-		j.Table(t)
+		j.Table(foldTable(r.Tensors, o.Tensors))
 	}
 
 	in := "; in " + r.Out
@@ -137,6 +141,37 @@ func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
 	}
 
 	return r, nil
+}
+
+// foldTable shows what became of tensors, those of a kind on one line unless all are asked for.
+func foldTable(list []lora.FoldedTensor, all bool) *report.Table {
+	share := func(moved, elements int64) float64 { return 100 * float64(moved) / float64(max(elements, 1)) }
+	name := func(x lora.FoldedTensor) string { return x.Name }
+	groups, ok := cli.Grouped(list, all, name, nil)
+	if !ok {
+		t := &report.Table{Columns: report.Columns("tensor", "moved %|%.2f", "largest", "relative")}
+		for _, x := range list {
+			t.Add(x.Name, share(x.Moved, x.Elements), x.MaxAbs, x.Relative)
+		}
+		return t
+	}
+
+	t := &report.Table{
+		Columns: report.Columns("tensors", "layers", "number", "moved %|%.2f", "largest", "relative up to"),
+		Note:    cli.OnePerKind,
+	}
+	for _, g := range groups {
+		moved, elements := int64(0), int64(0)
+		largest, relative := 0.0, 0.0
+		for _, x := range g.Items {
+			moved += x.Moved
+			elements += x.Elements
+			largest = max(largest, x.MaxAbs)
+			relative = max(relative, x.Relative)
+		}
+		t.Add(g.Kind, g.Where, len(g.Items), share(moved, elements), largest, relative)
+	}
+	return t
 }
 
 // FoldedReport is what became of a model that was folded and then quantised.
@@ -171,6 +206,7 @@ func (o FoldOptions) quantised(model string) quantizecmd.Options {
 func (o FoldOptions) goneName(floats, model string) string {
 	o.Resume = false
 	o.Overwrite = false
+	o.Tensors = false
 	job, err := stage.Fingerprint(model, o)
 	if err != nil {
 		job = "unknown"
@@ -257,6 +293,7 @@ type CombineOptions struct {
 	Density                                  float64
 	Rank                                     int
 	Overwrite                                bool
+	Tensors                                  bool // print a line for each module
 }
 
 // Combine writes one adapter made of several.
@@ -289,17 +326,11 @@ func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
 		return nil, err
 	}
 
-	notes(j, r.Notes)
-	list := &report.Table{Columns: report.Columns("module", "adapters", "energy kept|%.6f")}
-	for _, m := range r.Modules {
-		row := []any{m.Path, m.Adapters, nil}
-		if m.Energy != nil {
-			row[2] = *m.Energy
-		}
-		list.Add(row...)
+	if err := j.WriteCard(o.Out, "", combineCard(j, dirs, o.Model, r)); err != nil {
+		return nil, err
 	}
-
-	j.Table(list)
+	notes(j, r.Notes)
+	j.Table(combineTable(r.Modules, o.Tensors))
 	exact := "not the weighted sum of the changes"
 	if r.Exact {
 		exact = "exactly the weighted sum of the changes"
@@ -307,6 +338,49 @@ func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
 
 	j.Printf("%s of %d adapters, rank %d, %s; in %s\n", r.Method, len(dirs), r.Rank, exact, r.Out)
 	return r, nil
+}
+
+// combineTable shows what became of modules, those of a kind on one line unless all are asked for.
+func combineTable(list []lora.CombinedModule, all bool) *report.Table {
+	cut := slices.ContainsFunc(list, func(m lora.CombinedModule) bool { return m.Energy != nil })
+	last := func(name string) []string {
+		if cut {
+			return []string{name}
+		}
+		return nil
+	}
+
+	groups, ok := cli.Grouped(list, all, func(m lora.CombinedModule) string { return m.Path },
+		func(m lora.CombinedModule) string { return strconv.Itoa(m.Adapters) })
+	if !ok {
+		columns := append([]string{"module", "adapters"}, last("energy kept|%.6f")...)
+		t := &report.Table{Columns: report.Columns(columns...)}
+		for _, m := range list {
+			row := []any{m.Path, m.Adapters}
+			if m.Energy != nil {
+				row = append(row, *m.Energy)
+			}
+			t.Add(row...)
+		}
+		return t
+	}
+
+	columns := append([]string{"modules", "layers", "number", "adapters"}, last("energy kept, least|%.6f")...)
+	t := &report.Table{Columns: report.Columns(columns...), Note: cli.OnePerKind}
+	for _, g := range groups {
+		row := []any{g.Kind, g.Where, len(g.Items), g.Items[0].Adapters}
+		least := math.Inf(1)
+		for _, m := range g.Items {
+			if m.Energy != nil {
+				least = min(least, *m.Energy)
+			}
+		}
+		if cut && !math.IsInf(least, 1) {
+			row = append(row, least)
+		}
+		t.Add(row...)
+	}
+	return t
 }
 
 // numbers reads the list of weights of a flag.
@@ -384,6 +458,9 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 		return nil, err
 	}
 
+	if err := j.WriteCard(o.Out, dir, exportCard(j, dir, o.Model, r)); err != nil {
+		return nil, err
+	}
 	exported(j, r)
 	return r, nil
 }
@@ -443,6 +520,7 @@ type ExtractOptions struct {
 	Rank             int
 	Whole            bool
 	Exact, Overwrite bool
+	Tensors          bool // print a line for each matrix
 }
 
 // Extract writes the LoRA that leads from one model to another.
@@ -478,13 +556,10 @@ func Extract(j *cli.Job, base, tuned string, o ExtractOptions) (any, error) {
 		return nil, err
 	}
 
-	list := &report.Table{Columns: report.Columns("module", "change", "relative", "energy kept|%.6f")}
-	for _, m := range r.Matrices {
-		list.Add(m.Path, m.Norm, m.Relative, m.Energy)
+	if err := j.WriteCard(o.Out, "", extractCard(j, base, tuned, r)); err != nil {
+		return nil, err
 	}
-
-	list.Note = "change: norm of the difference; relative: by that of the base's matrix"
-	j.Table(list)
+	j.Table(extractTable(r.Matrices, o.Tensors))
 	notes(j, r.Notes)
 	for _, x := range r.LeftOut {
 		j.Printf("differs and is left out: %s (relative %.3g)\n", x.Tensor, x.Relative)
@@ -495,6 +570,39 @@ func Extract(j *cli.Job, base, tuned string, o ExtractOptions) (any, error) {
 
 	j.Printf("rank %d keeps %.4f %% of the energy of all differences; in %s\n", r.Rank, 100*r.Energy, r.Out)
 	return r, nil
+}
+
+// extractTable shows what was kept of matrices, those of a kind on one line unless all are asked for.
+func extractTable(list []lora.ExtractedMatrix, all bool) *report.Table {
+	const note = "change: norm of the difference; relative: by that of the base's matrix"
+	groups, ok := cli.Grouped(list, all, func(m lora.ExtractedMatrix) string { return m.Path }, nil)
+	if !ok {
+		t := &report.Table{Columns: report.Columns("module", "change", "relative", "energy kept|%.6f"), Note: note}
+		for _, m := range list {
+			t.Add(m.Path, m.Norm, m.Relative, m.Energy)
+		}
+		return t
+	}
+
+	t := &report.Table{
+		Columns: report.Columns("modules", "layers", "number", "change", "relative up to", "energy kept|%.6f"),
+		Note:    note + "; " + cli.OnePerKind,
+	}
+	for _, g := range groups {
+		squares, kept := 0.0, 0.0
+		relative := 0.0
+		for _, m := range g.Items {
+			squares += m.Norm * m.Norm
+			kept += m.Norm * m.Norm * m.Energy
+			relative = max(relative, m.Relative)
+		}
+		energy := 1.0 // where nothing differs
+		if squares > 0 {
+			energy = kept / squares
+		}
+		t.Add(g.Kind, g.Where, len(g.Items), math.Sqrt(squares), relative, energy)
+	}
+	return t
 }
 
 // names reads a list of names.

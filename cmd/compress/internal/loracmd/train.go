@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
@@ -318,6 +319,9 @@ func (r *run) train() (any, error) {
 		return nil, err
 	}
 
+	if err := r.WriteCard(r.o.Out, "", r.card()); err != nil {
+		return nil, err
+	}
 	err = r.finish()
 	if a.Native() {
 		r.Printf("PEFT does not load %s; compress lora export %s --out DIR makes a LoRA of it, which PEFT does\n",
@@ -355,6 +359,9 @@ func (r *run) tune() (any, error) {
 	}
 
 	if err := r.record(s.AddFile); err != nil {
+		return nil, errors.Join(err, s.Abort())
+	}
+	if err := s.AddFile(card.Name, r.Card(r.model.Path(), r.card())); err != nil {
 		return nil, errors.Join(err, s.Abort())
 	}
 	if err := s.Finish(r.Ctx); err != nil {
@@ -411,6 +418,9 @@ func (r *run) watch() {
 	o.Remark = func(s string) { r.Note("%s", s) }
 	o.Plan = func(p lora.RunPlan) {
 		r.bar = r.Progress("training", int64(p.Steps))
+		if p.Done == 0 && o.Steps == 0 {
+			r.Note("%d steps: %d passes over %d sequences", p.Steps, max(o.Epochs, 1), len(r.data.IDs)-p.Dropped)
+		}
 		if p.Done > 0 {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
 		}

@@ -22,6 +22,7 @@ type Options struct {
 	Ties                                           string // which of equal elements stay
 	KeepZeros                                      bool
 	DryRun, Truncate, NonFinite, Overwrite, Resume bool
+	Tensors                                        bool // print a line for each tensor of a plan
 }
 
 // MethodList names all methods, for the help.
@@ -60,7 +61,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, cli.Usagef("--layout and --allow-same are for mixtures of experts, which %s is not", path)
 	}
 	if o.DryRun {
-		return dryRun(j, r, opts)
+		return dryRun(j, r, opts, o.Tensors)
 	}
 	if opts.Device, err = j.Device(); err != nil {
 		return nil, err
@@ -133,26 +134,47 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 }
 
 // dryRun shows what a merge would do.
-func dryRun(j *cli.Job, r merge.Recipe, o merge.Options) (any, error) {
+func dryRun(j *cli.Job, r merge.Recipe, o merge.Options, all bool) (any, error) {
 	s, err := merge.Check(j.Ctx, r, o)
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}
 	for _, one := range append(s.Before[:len(s.Before):len(s.Before)], s) {
-		showPlan(j, one)
+		showPlan(j, one, all)
 	}
 	return s, nil
 }
 
-// showPlan shows what the merge of one document would do.
-func showPlan(j *cli.Job, s *merge.Summary) {
-	t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
-	for _, p := range s.Plan {
-		t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
+// planTable shows where tensors come from, those of a kind on one line unless all are asked for.
+func planTable(s *merge.Summary, all bool) *report.Table {
+	from := func(p merge.Planned) string { return strings.Join(p.Sources, "; ") }
+	groups, ok := cli.Grouped(s.Plan, all, func(p merge.Planned) string { return p.Name },
+		func(p merge.Planned) string { return fmt.Sprint(p.DType, p.Shape, cli.Kind(from(p))) })
+	if !ok {
+		t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
+		for _, p := range s.Plan {
+			t.Add(p.Name, p.DType, shape(p.Shape), from(p))
+		}
+		return t
 	}
 
-	j.Table(t)
-	t = &report.Table{Columns: report.Columns("", "")}
+	t := &report.Table{
+		Columns: report.Columns("tensors", "layers", "number", "type", "shape", "from"), Note: cli.OnePerKind,
+	}
+	for _, g := range groups {
+		p := g.Items[0]
+		source := from(p)
+		if len(g.Items) > 1 {
+			source = cli.Kind(source)
+		}
+		t.Add(g.Kind, g.Where, len(g.Items), p.DType, shape(p.Shape), source)
+	}
+	return t
+}
+
+// showPlan shows what the merge of one document would do.
+func showPlan(j *cli.Job, s *merge.Summary, all bool) {
+	t := &report.Table{Columns: report.Columns("", "")}
 	if s.Document != "" {
 		t.Add("document", s.Document)
 	}
@@ -166,6 +188,7 @@ func showPlan(j *cli.Job, s *merge.Summary) {
 	t.Add("written", cli.Size(s.BytesOut))
 	t.Add("memory", cli.Size(s.Memory))
 	j.Table(t)
+	j.Table(planTable(s, all))
 	warn(j, s.Warnings)
 }
 

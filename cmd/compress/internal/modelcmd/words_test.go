@@ -353,7 +353,7 @@ func TestDifferencesInWords(t *testing.T) {
 		},
 	}
 
-	out, _ := clitest.Show(t, func(j *cli.Job) { printDiff(j, r) })
+	out, _ := clitest.Show(t, func(j *cli.Job) { printDiff(j, r, false) })
 	want := `tensor    changed %  largest  relative  form
 ─────────────────────────────────────────────────
 w       12.50            0.5      0.25
@@ -362,13 +362,14 @@ none    0.00                            F32 and BF16
 only in a: "x\x1b[2J"
 only in b: y
 only in b: z
+3 tensors differ, in 12.50 % of the 8 values compared; the largest difference is 0.5, in w
 5 of 11 tensors are equal
 `
 	if clean(out) != clean(want) {
 		t.Errorf("have\n%s\nwant\n%s", out, want)
 	}
 
-	out, _ = clitest.Show(t, func(j *cli.Job) { printDiff(j, &checkpoint.Difference{Same: 3}) })
+	out, _ = clitest.Show(t, func(j *cli.Job) { printDiff(j, &checkpoint.Difference{Same: 3}, false) })
 	if out != "3 of 3 tensors are equal\n" {
 		t.Errorf("%s", out)
 	}

@@ -32,10 +32,14 @@ type Report struct {
 // Model prunes one model into a folder and prints what became of it.
 func Model(j *cli.Job, path string, o Options) (*Report, error) {
 	r, err := Into(j, path, o)
-	if err == nil {
-		r.print(j)
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	if err := j.WriteCard(o.Out, path, r.card(path)); err != nil {
+		return nil, err
+	}
+	r.print(j)
+	return r, nil
 }
 
 // Check finds what is wrong with flags by themselves.
@@ -237,6 +241,9 @@ func (p *pruning) run() (*Report, error) {
 			return nil, err
 		}
 		r.Perplexity = &perplexity.BeforeAfter{Before: before, After: after}
+		if err := r.Perplexity.Keep(filepath.Join(p.dense, prune.ManifestFile)); err != nil {
+			return nil, err
+		}
 	}
 
 	if p.flags.Save == "bitmask" {

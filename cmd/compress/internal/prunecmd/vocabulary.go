@@ -107,6 +107,9 @@ func TrimVocabulary(j *cli.Job, path string, o Options) (*VocabularyReport, erro
 		}
 	}
 
+	if err := j.WriteCard(o.Out, path, r.card(path)); err != nil {
+		return nil, err
+	}
 	r.print(j)
 	return r, nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/quantize"
 )
@@ -69,6 +71,29 @@ func (r *Report) print(j *cli.Job) {
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}
+}
+
+// card is what the README.md of the quantised model says.
+func (r *Report) card(base string) card.Card {
+	c := card.Card{
+		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "quantized"},
+		Title: "Quantised model",
+		Text: fmt.Sprintf("A language model whose matrices have %.2f bits a weight, made with compress.\n\n`%s` "+
+			"says what "+
+			"became of each matrix.", r.Total.BitsPerWeight, quantize.RecordFile),
+		Settings: []card.Row{
+			{Name: "scheme", Values: []string{r.schemes()}}, {Name: "method", Values: []string{r.Options.Method}},
+		},
+		Figures: []card.Row{
+			{Name: "weights", Values: []string{cli.Size(r.Total.BytesIn), cli.Size(r.Total.BytesOut)}},
+		},
+		Before: true,
+	}
+	if r.Calibration != nil {
+		c.Data = append(c.Data, perplexity.DataRow(r.Calibration))
+	}
+	r.Perplexity.Tell(&c)
+	return c
 }
 
 // schemes says what the matrices became: the scheme and what that is, or how many have which.

@@ -2,6 +2,7 @@
 package quantizecmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -213,7 +214,12 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	return o.run(j, m, calib, q)
+	r, err := o.run(j, m, calib, q)
+	if err != nil {
+		return nil, err
+	}
+	base := cmp.Or(q.Origin, path)
+	return r, j.WriteCard(q.Out, base, r.card(base))
 }
 
 // checkPlaces looks at what the run will read and write, before the work.
@@ -234,7 +240,10 @@ func (o *Options) checkPlaces(j *cli.Job, model string, q quantize.Options) erro
 		}
 	}
 
-	if _, err := os.Stat(o.Calib); o.Calib != "" && err != nil {
+	if o.Calib == "" {
+		return nil
+	}
+	if err := cli.DataThere(o.Calib); err != nil {
 		return fmt.Errorf("--calib: %w", err)
 	}
 	return nil

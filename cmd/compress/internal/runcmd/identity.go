@@ -135,8 +135,9 @@ type tree struct {
 	list [][2]string // name and hash
 }
 
-// reports are files about a run beside its weights, which hold times.
+// reports are files about a run beside its weights, which hold times, or how things were called.
 var reports = []string{
+	"README.md",
 	"report.json", "report.html", "training.json", "training.html", "timings.json", "pruning.json",
 	"merge.json",
 }

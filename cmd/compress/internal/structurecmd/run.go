@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
@@ -190,10 +191,36 @@ const (
 // Model makes a smaller model of one and prints what became of it.
 func Model(j *cli.Job, path string, o Options) (*Report, error) {
 	r, err := into(j, path, o)
-	if err == nil {
-		r.print(j)
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	if err := j.WriteCard(o.Out, path, r.card(path)); err != nil {
+		return nil, err
+	}
+	r.print(j)
+	return r, nil
+}
+
+// card is what the README.md of the smaller model says.
+func (r *Report) card(base string) card.Card {
+	c := card.Card{
+		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "pruned"}, Title: "Smaller model",
+		Text: fmt.Sprintf("A language model of which whole parts were taken out, made with compress.\n\n`%s` "+
+			"says which.",
+			prune.ManifestFile),
+		Figures: []card.Row{
+			{Name: "decoder layers", Values: []string{fmt.Sprint(r.Before.Layers), fmt.Sprint(r.After.Layers)}},
+			{Name: "parameters", Values: []string{
+				cli.Thousands(r.Before.Parameters), cli.Thousands(r.After.Parameters),
+			}},
+		},
+		Before: true,
+	}
+	if r.Data != nil {
+		c.Data = append(c.Data, perplexity.DataRow(r.Data))
+	}
+	r.Perplexity.Tell(&c)
+	return c
 }
 
 // work is one run.
@@ -313,6 +340,9 @@ func (w *work) run() (*Report, error) {
 	}
 	if r.Perplexity != nil {
 		if r.Perplexity.After, err = perplexity.Folder(w.job, stageAfter, w.Out, w.PPL, cut); err != nil {
+			return nil, err
+		}
+		if err := r.Perplexity.Keep(filepath.Join(w.Out, prune.ManifestFile)); err != nil {
 			return nil, err
 		}
 	}

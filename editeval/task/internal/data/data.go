@@ -28,8 +28,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/editeval/task/internal/parquet"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/parquet"
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/internal/safefile"
 )

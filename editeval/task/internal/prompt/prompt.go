@@ -259,6 +259,9 @@ func (p *Prompter) Documents(n int, each func(d *Document) error) error {
 	return nil
 }
 
+// Count is how many documents there are.
+func (p *Prompter) Count() int { return len(p.docs) }
+
 func (p *Prompter) document(i int) (*Document, error) {
 	d := &Document{ID: i, Doc: p.docs[i]}
 	var err error

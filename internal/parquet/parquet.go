@@ -32,19 +32,46 @@ const (
 var magic = []byte("PAR1")
 
 // Read reads all records of a file.
-func Read(file string) ([]*pyvalue.Dict, error) {
+func Read(file string) (rows []*pyvalue.Dict, err error) {
+	err = open(file, func(r io.ReaderAt, size int64) error {
+		rows, err = read(r, size)
+		return err
+	})
+	return rows, err
+}
+
+// Lines writes all records of a file as JSON, one a line, with one row group in memory at a time.
+func Lines(file string, w io.Writer) error {
+	return open(file, func(r io.ReaderAt, size int64) error {
+		return groups(r, size, func(rows []*pyvalue.Dict) error {
+			for _, row := range rows {
+				line, err := pyvalue.AppendJSON(nil, row)
+				if err != nil {
+					return err
+				}
+				if _, err := w.Write(append(line, '\n')); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// open gives the content of a file to a function.
+func open(file string, use func(r io.ReaderAt, size int64) error) error {
 	f, err := safefile.Open(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 
 	st, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	return read(f, st.Size())
+	return use(f, st.Size())
 }
 
 // reader reads one file.
@@ -54,38 +81,52 @@ type reader struct {
 	root *node
 }
 
-func read(r io.ReaderAt, size int64) ([]*pyvalue.Dict, error) {
+func read(r io.ReaderAt, size int64) (all []*pyvalue.Dict, err error) {
+	err = groups(r, size, func(rows []*pyvalue.Dict) error {
+		all = append(all, rows...)
+		return nil
+	})
+	return all, err
+}
+
+// groups gives the records of each row group to a function.
+func groups(r io.ReaderAt, size int64, take func(rows []*pyvalue.Dict) error) error {
 	footer, err := readFooter(r, size)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	meta, _, err := parseThrift(footer)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	in := &reader{r: r, size: size}
 	if in.root, err = schema(meta.list(2)); err != nil {
-		return nil, err
+		return err
 	}
 	if n := meta.int(3); n < 0 || n > maxRows {
-		return nil, fmt.Errorf("%w: %d rows", ErrFormat, n)
+		return fmt.Errorf("%w: %d rows", ErrFormat, n)
 	}
 
-	var rows []*pyvalue.Dict
+	before := int64(0)
 	for _, g := range meta.list(4) {
 		group, ok := g.(fields)
 		if !ok {
-			return nil, fmt.Errorf("%w: row group", ErrFormat)
+			return fmt.Errorf("%w: row group", ErrFormat)
 		}
 
-		if rows, err = in.group(rows, group); err != nil {
-			return nil, err
+		rows, err := in.group(before, group)
+		if err != nil {
+			return err
 		}
+		if err := take(rows); err != nil {
+			return err
+		}
+		before += int64(len(rows))
 	}
 
-	return rows, nil
+	return nil
 }
 
 // readFooter gives the description at the end of the file.
@@ -111,11 +152,11 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, error) {
 	return footer, err
 }
 
-// group reads the records of a row group.
-func (in *reader) group(rows []*pyvalue.Dict, group fields) ([]*pyvalue.Dict, error) {
+// group reads the records of a row group, with so many before it.
+func (in *reader) group(before int64, group fields) (rows []*pyvalue.Dict, err error) {
 	n := group.int(3)
 	chunks := group.list(1)
-	if n < 0 || int64(len(rows))+n > maxRows || len(chunks) != in.root.leaves {
+	if n < 0 || before+n > maxRows || len(chunks) != in.root.leaves {
 		return nil, fmt.Errorf("%w: %d columns, %d rows in a row group", ErrFormat, len(chunks), n)
 	}
 
@@ -127,7 +168,6 @@ func (in *reader) group(rows []*pyvalue.Dict, group fields) ([]*pyvalue.Dict, er
 		}
 
 		leaf := in.root.leaf(i)
-		var err error
 		if columns[i], err = in.column(leaf, chunk.sub(3)); err != nil {
 			return nil, fmt.Errorf("column %s: %w", leaf.name, err)
 		}

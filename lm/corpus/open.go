@@ -1,0 +1,200 @@
+package corpus
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/parquet"
+	"github.com/modelcompress/compress/internal/safefile"
+)
+
+// File is an opened data file.
+type File struct {
+	*os.File
+	// Records: it is JSON Lines, whatever its name says: the records of a Parquet file, of a folder or of several
+	// files, in a temporary file that goes when this one is closed.
+	Records bool
+}
+
+// Close closes the file, and removes it if it is a temporary one.
+func (f *File) Close() error {
+	err := f.File.Close()
+	if f.Records {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files, and of the files that
+// a pattern such as data/train-*.parquet fits, it gives the records, file after file in the order of their names. The
+// errors wrap [ErrOptions], [ErrEmpty], those of reading Parquet, or are of the operating system.
+func Open(path string) (*File, error) {
+	files, err := parts(path)
+	if err != nil {
+		return nil, err
+	}
+	if files == nil {
+		f, err := safefile.Open(path)
+		return &File{File: f}, err
+	}
+
+	tmp, err := os.CreateTemp("", "compress-corpus-*")
+	if err != nil {
+		return nil, err
+	}
+
+	out := &File{File: tmp, Records: true}
+	w := bufio.NewWriterSize(tmp, 1<<18)
+	for _, name := range files {
+		if err := appendLines(w, name); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", name, err), out.Close())
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+
+	return out, nil
+}
+
+// parts lists the files whose records a path stands for; nil: it is one file that is read as it is.
+func parts(path string) ([]string, error) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(path, "*?"):
+		files, err := filepath.Glob(path)
+		if err == nil && len(files) == 0 {
+			err = fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+		}
+		slices.Sort(files)
+		return files, err
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return folder(path)
+	case ending(path) == ".parquet":
+		return []string{path}, nil
+	}
+	return nil, nil
+}
+
+// ending is the ending of a name by which its format is known.
+func ending(name string) string {
+	return filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz"))
+}
+
+// about are files that say what is in a folder of the datasets library or of a Hugging Face repository.
+var about = []string{"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"}
+
+// folder lists the data files of a folder.
+func folder(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+
+	var files []string
+	splits := map[string]bool{}
+	arrow := false
+	for _, e := range entries {
+		name := e.Name()
+		switch end := ending(name); {
+		case e.IsDir() || strings.HasPrefix(name, ".") || slices.Contains(about, name):
+		case end == ".arrow":
+			arrow = true
+		case slices.Contains([]string{".parquet", ".jsonl", ".ndjson", ".json"}, end):
+			files = append(files, filepath.Join(dir, name))
+			if s := split(name); s != "" {
+				splits[s] = true
+			}
+		}
+	}
+
+	switch {
+	case len(files) == 0 && arrow:
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: Arrow files, as datasets.save_to_disk writes them, are not read",
+			dir, ErrOptions), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
+	case len(files) == 0:
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl and .parquet files", dir, ErrOptions),
+			"name one file, or the folder in which they lie")
+	case len(splits) > 1:
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder with the splits of a data set side by side", dir,
+			ErrOptions), "name the files of one of them by a pattern in quotes, such as '"+
+			filepath.Join(dir, "train*")+"'")
+	}
+	return files, nil
+}
+
+// split is the part of a data set that a file belongs to by its name; empty: it does not say.
+func split(name string) string {
+	word := strings.ToLower(name)
+	for _, s := range []string{"train", "validation", "valid", "test", "dev", "eval"} {
+		if rest, ok := strings.CutPrefix(word, s); ok && (rest == "" || strings.ContainsRune("-_.", rune(rest[0]))) {
+			return s
+		}
+	}
+	return ""
+}
+
+// appendLines writes the records of a file as JSON Lines.
+func appendLines(w io.Writer, name string) error {
+	if ending(name) == ".parquet" {
+		return parquet.Lines(name, w)
+	}
+	if end := ending(name); end != ".jsonl" && end != ".ndjson" && end != ".json" {
+		return fmt.Errorf("%w: of several files, only the records of .jsonl and .parquet files are read", ErrOptions)
+	}
+
+	f, err := safefile.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+
+	var r io.Reader = f
+	if strings.HasSuffix(strings.ToLower(name), ".gz") {
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
+		if err != nil {
+			return err
+		}
+		r = &bounded{r: z, left: maxUnpacked}
+	}
+
+	b := bufio.NewReaderSize(r, 1<<18)
+	if head, err := b.Peek(3); err == nil && string(head) == "\ufeff" {
+		if _, err := b.Discard(3); err != nil {
+			return err
+		}
+	}
+	last := &ends{w: w}
+	if _, err := io.Copy(last, b); err != nil || last.byte == '\n' {
+		return err
+	}
+	_, err = io.WriteString(w, "\n")
+	return err
+}
+
+// ends passes on what is written, and keeps the last byte of it.
+type ends struct {
+	w    io.Writer
+	byte byte
+}
+
+func (e *ends) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		e.byte = p[len(p)-1]
+	}
+	return e.w.Write(p)
+}

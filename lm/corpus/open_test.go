@@ -1,0 +1,120 @@
+package corpus
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/internal/failure"
+)
+
+// place makes a folder with files of these contents; one that begins with @ is a copy of that file.
+func place(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if from, ok := strings.CutPrefix(text, "@"); ok {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(data)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// read gives the records of a path.
+func read(path string) (list []string, err error) {
+	err = Texts(context.Background(), path, func(x Text) error {
+		list = append(list, x.Text)
+		return nil
+	})
+	return list, err
+}
+
+// TestFolders: a Parquet file, made by testdata/make.py, a folder and a pattern are the records of their
+// files in the order of the names, and no temporary file stays.
+func TestFolders(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	parquet := []string{"First record.", "", `Second, with "quotes" and ümlauts.`}
+	dir := place(t, map[string]string{
+		"a.jsonl": "{\"text\": \"one\"}\n\n{\"text\": \"two\"}", "b.parquet": "@testdata/text.parquet",
+		"c.ndjson": "\ufeff\"three\"\n", "dataset_info.json": "{}", ".hidden.jsonl": "no", "notes.md": "no",
+	})
+
+	for path, want := range map[string][]string{
+		"testdata/text.parquet":         parquet,
+		dir:                             slices.Concat([]string{"one", "two"}, parquet, []string{"three"}),
+		filepath.Join(dir, "[ac].*"):    {"one", "two", "three"},
+		filepath.Join(dir, "?.*j*"):     {"one", "two", "three"},
+		filepath.Join(dir, "b.*"):       parquet,
+		filepath.Join(dir, "nothing.*"): nil,
+	} {
+		got, err := read(path)
+		if want == nil {
+			if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: %v", path, err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
+func TestFoldersThatCannotBe(t *testing.T) {
+	for want, files := range map[string]map[string]string{
+		"Arrow files":                     {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
+		"without .jsonl and .parquet":     {"notes.md": "x"},
+		"splits of a data set":            {"train-00000-of-00001.parquet": "x", "test-00000-of-00001.parquet": "x"},
+		"bad.parquet: bad Parquet file":   {"bad.parquet": "not one, but long enough"},
+		"bad.jsonl.gz: gzip: invalid":     {"bad.jsonl.gz": "not packed, but long enough"},
+		"line 1: bad record: none of the": {"a.jsonl": `{"question": "?"}`},
+	} {
+		_, err := read(place(t, files))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+
+	_, err := read(place(t, map[string]string{"train.jsonl": "", "test.jsonl": ""}))
+	if hint := failure.Hint(err); !strings.Contains(hint, "train*'") {
+		t.Errorf("hint %q", hint)
+	}
+}
+
+// TestPackedPart: a part of a folder may be compressed.
+func TestPackedPart(t *testing.T) {
+	dir := place(t, map[string]string{"b.jsonl": "\"b\"\n"})
+	f, err := os.Create(filepath.Join(dir, "a.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	if _, err := z.Write([]byte(`{"text": "a"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	if got, err := read(dir); err != nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
