@@ -38,12 +38,18 @@ function show() {
   for (const a of articles) a.hidden = a !== article;
   for (const a of links) {
     const here = a.hash === '#' + article.id;
-    if (here) { a.setAttribute('aria-current', 'page'); a.closest('details').open = true; a.scrollIntoView({block: 'nearest'}); }
+    if (here) { a.setAttribute('aria-current', 'page'); a.closest('details').open = true; inView(a); }
     else a.removeAttribute('aria-current');
   }
   document.title = (article.querySelector('h1')?.textContent || article.id) + ' · ' + title;
   if (target && target !== article) target.scrollIntoView(); else scrollTo(0, 0);
   contents(false);
+}
+
+// inView scrolls the contents alone: the page stays where it is.
+function inView(a) {
+  const nav = one('contents'), box = nav.getBoundingClientRect(), link = a.getBoundingClientRect();
+  if (link.top < box.top || link.bottom > box.bottom) nav.scrollTop += link.top - box.top - box.height / 2;
 }
 
 function contents(open) {

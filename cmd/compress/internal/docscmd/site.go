@@ -187,6 +187,9 @@ type maker struct {
 	tree   fs.FS
 	ids    map[string]string // of all pages, by their paths
 	source Source
+
+	text     []byte   // the Markdown
+	pictures []string // as data URIs
 }
 
 func (m *maker) page() (*Page, error) {
@@ -199,6 +202,7 @@ func (m *maker) page() (*Page, error) {
 	)
 
 	source := []byte(m.source.Markdown)
+	m.text = source
 	tree := md.Parser().Parse(text.NewReader(source),
 		parser.WithContext(parser.NewContext(parser.WithIDs(&headingIDs{page: p.ID, used: map[string]int{}}))))
 	if err := m.links(tree); err != nil {
@@ -211,6 +215,9 @@ func (m *maker) page() (*Page, error) {
 		return nil, err
 	}
 	p.HTML = b.String()
+	for i, data := range m.pictures {
+		p.HTML = strings.Replace(p.HTML, fmt.Sprintf(`src="%s"`, pictureName(i)), `src="`+data+`"`, 1)
+	}
 	return p, nil
 }
 
@@ -235,7 +242,16 @@ func (m *maker) links(tree ast.Node) error {
 			if err != nil {
 				return ast.WalkStop, err
 			}
-			n.Destination = data
+			n.Destination = []byte(pictureName(len(m.pictures))) // the renderer takes no SVG as data
+			m.pictures = append(m.pictures, data)
+		case *ast.HTMLBlock:
+			if line := string(n.Lines().Value(m.text)); !strings.HasPrefix(strings.TrimSpace(line), "<!--") {
+				return ast.WalkStop, fmt.Errorf("HTML would be left out: %.80s", line)
+			}
+		case *ast.RawHTML:
+			if line := string(n.Segments.Value(m.text)); !strings.HasPrefix(line, "<!--") {
+				return ast.WalkStop, fmt.Errorf("HTML would be left out: %.80s", line)
+			}
 		}
 		return ast.WalkContinue, nil
 	})
@@ -276,19 +292,22 @@ func (m *maker) target(to string) (string, bool) {
 	return "#" + id, ok
 }
 
+// pictureName stands for a picture until the page is HTML.
+func pictureName(i int) string { return fmt.Sprintf("picture-%d", i) }
+
 // picture is a file of the tree as a data URI.
-func (m *maker) picture(to string) ([]byte, error) {
+func (m *maker) picture(to string) (string, error) {
 	name := path.Join(path.Dir(m.source.Path), to)
 	content, err := fs.ReadFile(m.tree, name)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 
 	kind := mime.TypeByExtension(path.Ext(name))
 	if path.Ext(name) == ".svg" {
 		kind = "image/svg+xml"
 	}
-	return []byte("data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(content)), nil
+	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(content), nil
 }
 
 // sections cuts a page at its headings, and takes its title from the first.

@@ -15,7 +15,7 @@ import (
 func TestSmallSite(t *testing.T) {
 	tree := fstest.MapFS{
 		"README.md": {Data: []byte("# Hi\n\n[a](docs/a.md) [b](docs/a.md#two-words) [c](main.go) [d](https://go.dev) " +
-			"![p](docs/p.svg) <script>alert(1)</script> [e](javascript:alert(1))\n")},
+			"![p](docs/p.svg) [e](javascript:alert(1))\n\n<!-- a remark -->\n")},
 		"docs/a.md":  {Data: []byte("# A\n\n## Two words\n\nSparsity\n\n## Two words\n\n[up](../README.md)\n")},
 		"docs/p.svg": {Data: []byte("<svg xmlns='http://www.w3.org/2000/svg'/>")},
 	}
@@ -37,15 +37,18 @@ func TestSmallSite(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, page)
 		}
 	}
-	for _, not := range []string{"alert(1)</script>", "javascript:"} {
-		if strings.Contains(page, not) {
-			t.Errorf("%s is in the page", not)
-		}
+	if strings.Contains(page, "javascript:") {
+		t.Error("a link runs a script")
 	}
 	if words := index(t, page); !words["sparsity"] {
 		t.Errorf("the index has %v", words)
 	}
 
+	tree["docs/a.md"] = &fstest.MapFile{Data: []byte("<script>alert(1)</script>\n")}
+	if _, err := docscmd.Build(tree, nil); err == nil {
+		t.Error("HTML in a page is no error")
+	}
+	delete(tree, "docs/a.md")
 	delete(tree, "docs/p.svg")
 	if _, err := docscmd.Build(tree, nil); err == nil {
 		t.Error("a picture that is not there is no error")
