@@ -1,6 +1,7 @@
 package prune
 
-// meanings says in a line what the words of pruning stand for. In formulas W is a weight, s the mean square of its input
+// meanings says in a line what the words of pruning stand for. In formulas W is a weight, s the mean
+// square of its input
 // over the calibration text, G its gradient, H the inputs' Hessian.
 var meanings = map[string]string{
 	"magnitude":     "|W|: no calibration text is needed",
@@ -11,7 +12,8 @@ var meanings = map[string]string{
 	"sparsegpt": "W²/[H⁻¹] column by column; those that stay, to the right, make up for what goes (Frantar and " +
 		"Alistarh, arXiv:2301.00774); as an update the same for masks of other metrics",
 	"pruner-zero": "the formula that the publication's search found: needs gradients (Dong et al., arXiv:2406.02924)",
-	"wanda++":     "|W|·(√s + 100·g): wanda with gradients of each block's own output (Yang et al., Wanda++, arXiv:2503.04992)",
+	"wanda++": "|W|·(√s + 100·g): wanda with gradients of each block's own output (Yang et al., " +
+		"Wanda++, arXiv:2503.04992)",
 	"oats":        "a sparse matrix and one of low rank in turn (Zhang and Papyan, arXiv:2409.13652)",
 	FormulaPrefix: "expr:FORMULA, a formula of your own",
 	TreePrefix:    "tree:FILE, a formula that compress search found",
@@ -20,11 +22,12 @@ var meanings = map[string]string{
 	OWLMixed:      "owl for N:M: layers differ in N",
 	Alpha:         "layers whose spectra have heavier tails keep more (AlphaPruning, arXiv:2410.10912)",
 	Global:        "one threshold for all matrices, on scores over the mean of their matrix",
-	Search:        "an evolutionary search over layers, measured by the divergence of predictions (EvoPress, arXiv:2410.14649)",
-	NoUpdate:      "weights that stay keep their values",
-	DSnoT:         "exchanges kept and removed weights of a row, without training (arXiv:2310.08915)",
-	ADMM:          "alternating directions, then conjugate gradients (arXiv:2401.02938)",
-	Exact:         "least squares over what stays, solved for every row (OPTIMA, arXiv:2512.13886)",
+	Search: "an evolutionary search over layers, measured by the divergence of predictions " +
+		"(EvoPress, arXiv:2410.14649)",
+	NoUpdate: "weights that stay keep their values",
+	DSnoT:    "exchanges kept and removed weights of a row, without training (arXiv:2310.08915)",
+	ADMM:     "alternating directions, then conjugate gradients (arXiv:2401.02938)",
+	Exact:    "least squares over what stays, solved for every row (OPTIMA, arXiv:2512.13886)",
 }
 
 // Meaning says in a line what the name of a metric, an allocation or an update stands for; "" for other words.

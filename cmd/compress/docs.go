@@ -17,7 +17,8 @@ func docsCmd(a *cli.App) *cobra.Command {
 		Use:   "docs",
 		Short: "Read the documentation: tutorials, how-tos, concepts and the reference",
 		Long: "Serves all pages of this version of the program on this machine and prints the address: tutorials, " +
-			"how-tos, concepts, evidence, and a reference of verbs, merge methods, task files, types and reports that " +
+			"how-tos, concepts, evidence, and a reference of verbs, merge methods, task files, " +
+			"types and reports that " +
 			"is made from the program's own tables. It has a search and needs no network. It runs until it is " +
 			"interrupted.\n\n" +
 			"With --out the same is written as one HTML file, which any browser opens.",

@@ -33,7 +33,8 @@ var explanations = map[string]explanation{
 		"mergekit",
 	},
 	"multislerp": {
-		"one step from the weighted mean of the directions along the mean of the tangents there, at the weighted mean " +
+		"one step from the weighted mean of the directions along the mean of the tangents there, at " +
+			"the weighted mean " +
 			"of the lengths",
 		"Slerp of more than two models.",
 		"mergekit",
@@ -69,13 +70,15 @@ var explanations = map[string]explanation{
 		"Davari and Belilovsky, arXiv:2312.06795",
 	},
 	"della": {
-		"elements stay at random with the probability density - epsilon to density + epsilon, by their rank in the row, " +
+		"elements stay at random with the probability density - epsilon to density + epsilon, by " +
+			"their rank in the row, " +
 			"divided by it; " + election,
 		"As dare_ties, but large changes are likelier to stay.",
 		"Deep et al., arXiv:2406.11617",
 	},
 	"della_linear": {
-		"elements stay at random with the probability density - epsilon to density + epsilon, by their rank in the row, " +
+		"elements stay at random with the probability density - epsilon to density + epsilon, by " +
+			"their rank in the row, " +
 			"divided by it; b + λ·Σ w_j·δ_j",
 		"As dare_linear, but large changes are likelier to stay.",
 		"Deep et al., arXiv:2406.11617",
@@ -86,7 +89,8 @@ var explanations = map[string]explanation{
 		"Jang et al., arXiv:2403.19522",
 	},
 	"sce": {
-		"of the differences the select_topk elements with most variance between models stay, each model weighs by their " +
+		"of the differences the select_topk elements with most variance between models stay, each " +
+			"model weighs by their " +
 			"mean square, and the sign of the sum elects",
 		"Strong models of different skills; weights follow from the tensors.",
 		"Wan et al., arXiv:2408.07990",
@@ -97,7 +101,8 @@ var explanations = map[string]explanation{
 		"Karcher 1977, as in mergekit",
 	},
 	"arcee_fusion": {
-		"x where |x - b|·KL(softmax(x_row) ‖ softmax(b_row)) is above the median and 1.5 interquartile ranges, b elsewhere",
+		"x where |x - b|·KL(softmax(x_row) ‖ softmax(b_row)) is above the median and 1.5 " +
+			"interquartile ranges, b elsewhere",
 		"A fine-tune of which only the salient changes are wanted.",
 		"mergekit",
 	},
@@ -127,7 +132,8 @@ var explanations = map[string]explanation{
 		"Wang et al., arXiv:2405.07813",
 	},
 	"emr": {
-		"b + the largest |δ_j| of the elected sign; with task masked by the signs of that model and scaled to its length",
+		"b + the largest |δ_j| of the elected sign; with task masked by the signs of that model and " +
+			"scaled to its length",
 		"One stored difference that serves each task by a mask.",
 		"Huang et al., arXiv:2405.17461",
 	},
@@ -137,7 +143,8 @@ var explanations = map[string]explanation{
 		"Marczak et al., arXiv:2407.06322",
 	},
 	"pcb": {
-		"b + Σ λ_t·δ_t·S_t/Σ S_t, S_t from how large an element is within its model and how well it agrees with the sum; " +
+		"b + Σ λ_t·δ_t·S_t/Σ S_t, S_t from how large an element is within its model and how well it " +
+			"agrees with the sum; " +
 			"the r largest S_t stay",
 		"Fine-tunes that compete for the same weights.",
 		"Du et al., arXiv:2410.02396",
@@ -153,7 +160,8 @@ var explanations = map[string]explanation{
 		"Matena and Raffel, arXiv:2111.09832",
 	},
 	"regmean": {
-		"(Σ Ĝ_j)⁻¹·Σ Ĝ_j·W_j with the Gram matrices of each layer's inputs, whose elements off the diagonal are multiplied " +
+		"(Σ Ĝ_j)⁻¹·Σ Ĝ_j·W_j with the Gram matrices of each layer's inputs, whose elements off the " +
+			"diagonal are multiplied " +
 			"by alpha",
 		"Where each model has text of its task: compress merge statistics collects the Gram matrices.",
 		"Jin et al., arXiv:2212.09849",

@@ -166,7 +166,8 @@ func mergePage() string {
 	m.line("# Merge methods\n\nA recipe names one as `merge_method`; `compress merge methods NAME` prints the same. In " +
 		"formulas x_j are the models, b is the base, δ_j is x_j - b, w_j are weights, N is the number of models. A " +
 		"parameter of each model stands below that model, and may be a list over layers or a list of filters and " +
-		"values, as in mergekit. [Merging](../docs/merging.md) has the rest of a recipe, [Mediate](../docs/mediate.md) " +
+		"values, as in mergekit. [Merging](../docs/merging.md) has the rest of a recipe, " +
+		"[Mediate](../docs/mediate.md) " +
 		"the method mediate.")
 
 	all := merge.Methods()
@@ -283,10 +284,12 @@ func reportsPage(root *cobra.Command) string {
 	var m md
 	m.line("# Report files\n\nThe keys at the top of what a verb prints with `--json` and writes with `--report FILE`; " +
 		"`compress schema VERB` prints the whole JSON Schema. Every report also has command, args, flags, version, " +
-		"seed, started, finished, seconds and peak\\_memory\\_bytes, and where they apply device, fallbacks and remarks. " +
+		"seed, started, finished, seconds and peak\\_memory\\_bytes, and where they apply device, " +
+		"fallbacks and remarks. " +
 		"[Pipelines](../docs/pipelines.md) says how to use them.")
 	common := map[string]bool{}
-	for _, k := range strings.Fields("command args flags version seed started finished seconds peak_memory_bytes device " +
+	for _, k := range strings.Fields("command args flags version seed started finished seconds " +
+		"peak_memory_bytes device " +
 		"fallbacks remarks") {
 		common[k] = true
 	}
@@ -361,7 +364,8 @@ func (s schema) kind() string {
 
 func foreignPage() string {
 	var m md
-	m.line("# Coming from other tools\n\nFlags of mergekit, PEFT and TRL, axolotl, lm-eval, llama.cpp, transformers and the " +
+	m.line("# Coming from other tools\n\nFlags of mergekit, PEFT and TRL, axolotl, lm-eval, " +
+		"llama.cpp, transformers and the " +
 		"published pruning code, and what they are here. The program answers them the same way: `--lora-r` says that it " +
 		"is `--rank` here. Recipes of mergekit, adapters of PEFT and task files of lm-eval are taken as they are.")
 	m.table([]string{"there", "here"}, [][]string{

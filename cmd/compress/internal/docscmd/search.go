@@ -58,7 +58,8 @@ func indexOf(s *Site) ([]byte, error) {
 // longestWord is the longest word that is searched for; hashes and numbers of files are longer.
 const longestWord = 32
 
-// wordsOf are the words of a text in lower case, as the script cuts a query: runs of letters, digits and underscores, and
+// wordsOf are the words of a text in lower case, as the script cuts a query: runs of letters, digits
+// and underscores, and
 // names with dashes and dots both whole and in parts.
 func wordsOf(text string) map[string]bool {
 	words := map[string]bool{}

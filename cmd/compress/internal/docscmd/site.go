@@ -122,7 +122,8 @@ func sources(tree fs.FS, made []Source) ([]Source, error) {
 	return list, nil
 }
 
-// inFolder is the pages of one folder that no group names: README.md first, then by name, generated ones in their order.
+// inFolder is the pages of one folder that no group names: README.md first, then by name, generated
+// ones in their order.
 func inFolder(files map[string]string, folder, group string, named map[string]bool, made []Source) (list []Source) {
 	for _, s := range made {
 		if path.Dir(s.Path) == folder {

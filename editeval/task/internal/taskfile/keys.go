@@ -34,7 +34,8 @@ var keys = []Key{
 		"generate_until"},
 	{"doc_to_text", "", "", "the question: a column, or a Jinja template of columns; required but for rolling"},
 	{"doc_to_target", "", "", "the right answer: a column, a template, or the number of the choice; required"},
-	{"doc_to_choice", "", "", "the answers to choose from: a list, a column or a template; required for multiple_choice"},
+	{"doc_to_choice", "", "", "the answers to choose from: a list, a column or a template; required " +
+		"for multiple_choice"},
 	{"description", "", "", "text before the examples of each prompt"},
 	{"target_delimiter", "", "a blank", "text between question and answer"},
 	{"gen_prefix", "", "", "text with which every answer begins"},
@@ -55,7 +56,8 @@ var keys = []Key{
 
 	{"generation_kwargs", "", "", "how texts are generated"},
 	{"until", "generation_kwargs", "fewshot_delimiter", "texts that end an answer"},
-	{"max_gen_toks", "generation_kwargs", "256", "tokens of an answer at most; max_new_tokens and max_tokens are the same"},
+	{"max_gen_toks", "generation_kwargs", "256", "tokens of an answer at most; max_new_tokens and " +
+		"max_tokens are the same"},
 	{"max_new_tokens", "generation_kwargs", "256", "see max_gen_toks"},
 	{"max_tokens", "generation_kwargs", "256", "see max_gen_toks"},
 	{"do_sample", "generation_kwargs", "false", "only false: sampled answers could not be repeated"},
@@ -63,7 +65,8 @@ var keys = []Key{
 	{"repeats", "", "1", "answers to each question"},
 	{"filter_list", "", "", "chains of filters that find the answer in a generated text"},
 	{"name", "filter_list", "none", "name of the chain in results"},
-	{"filter", "filter_list", "", "the steps, each with function and its settings: regex, take_first, majority_vote, …"},
+	{"filter", "filter_list", "", "the steps, each with function and its settings: regex, " +
+		"take_first, majority_vote, …"},
 	{"process_results", "", "", "!function of the harness' own files, which are built in"},
 
 	{"metric_list", "", "by output_type", "the metrics"},
