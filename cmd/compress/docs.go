@@ -36,7 +36,8 @@ func docsCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "", "`PATH` write to this .html file, or to index.html in this folder, instead of serving")
+	f.StringVar(&o.Out, "out", "", "`PATH` write to this .html file, or to index.html in this "+
+		"folder, instead of serving")
 	f.StringVar(&o.Addr, "addr", "127.0.0.1:0", "`ADDRESS` host:port at which to serve; port 0 chooses a free one")
 	return cmd
 }

@@ -99,7 +99,8 @@ func code(text string) string {
 
 func verbsPage(root *cobra.Command) string {
 	var m md
-	m.line("# Verbs\n\nEvery verb also has `compress VERB --help` and a manual page (`compress man`), of the same text.")
+	m.line("# Verbs\n\nEvery verb also has `compress VERB --help` and a manual page (`compress " +
+		"man`), of the same text.")
 	for _, g := range cli.Verbs(root) {
 		m.line("\n## %s", prose(g.Title))
 		var rows [][]string
@@ -163,7 +164,8 @@ func (m *md) verb(c *cobra.Command, level string) {
 
 func mergePage() string {
 	var m md
-	m.line("# Merge methods\n\nA recipe names one as `merge_method`; `compress merge methods NAME` prints the same. In " +
+	m.line("# Merge methods\n\nA recipe names one as `merge_method`; `compress merge methods " +
+		"NAME` prints the same. In " +
 		"formulas x_j are the models, b is the base, δ_j is x_j - b, w_j are weights, N is the number of models. A " +
 		"parameter of each model stands below that model, and may be a list over layers or a list of filters and " +
 		"values, as in mergekit. [Merging](../docs/merging.md) has the rest of a recipe, " +
@@ -205,7 +207,8 @@ func (m *md) words(title string, names []string, meaning func(string) string) {
 
 func prunePage() string {
 	var m md
-	m.line("# Pruning methods\n\nFor [`compress prune`](compress-prune.md). Any metric goes with any pattern, allocation " +
+	m.line("# Pruning methods\n\nFor [`compress prune`](compress-prune.md). Any metric goes with " +
+		"any pattern, allocation " +
 		"and update. In formulas W is a weight, s the mean square of its input over the calibration text, G its " +
 		"gradient, H the Hessian of the inputs.")
 	m.words("Metrics: `--method`", prunecmd.Methods(), prune.Meaning)
@@ -216,7 +219,8 @@ func prunePage() string {
 
 func quantizePage() string {
 	var m md
-	m.line("# Quantisation types\n\nFor [`compress quantize --to`](compress-quantize.md). Folders are read by vLLM, SGLang " +
+	m.line("# Quantisation types\n\nFor [`compress quantize --to`](compress-quantize.md). Folders " +
+		"are read by vLLM, SGLang " +
 		"and transformers, GGUF files by llama.cpp and ollama; every verb here reads all of them " +
 		"([formats](../docs/formats.md)).")
 	var folders, files [][]string
@@ -282,7 +286,8 @@ type schema struct {
 
 func reportsPage(root *cobra.Command) string {
 	var m md
-	m.line("# Report files\n\nThe keys at the top of what a verb prints with `--json` and writes with `--report FILE`; " +
+	m.line("# Report files\n\nThe keys at the top of what a verb prints with `--json` and writes " +
+		"with `--report FILE`; " +
 		"`compress schema VERB` prints the whole JSON Schema. Every report also has command, args, flags, version, " +
 		"seed, started, finished, seconds and peak\\_memory\\_bytes, and where they apply device, " +
 		"fallbacks and remarks. " +
@@ -366,7 +371,8 @@ func foreignPage() string {
 	var m md
 	m.line("# Coming from other tools\n\nFlags of mergekit, PEFT and TRL, axolotl, lm-eval, " +
 		"llama.cpp, transformers and the " +
-		"published pruning code, and what they are here. The program answers them the same way: `--lora-r` says that it " +
+		"published pruning code, and what they are here. The program answers them the same way: " +
+		"`--lora-r` says that it " +
 		"is `--rank` here. Recipes of mergekit, adapters of PEFT and task files of lm-eval are taken as they are.")
 	m.table([]string{"there", "here"}, [][]string{
 		{"`mergekit-yaml RECIPE OUT`", "`compress merge RECIPE --out OUT`"},
