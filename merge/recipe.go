@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
@@ -113,11 +114,29 @@ func Excerpts(err error) string {
 
 // Method is a merge method for lists and help.
 type Method struct {
-	Name       string   `json:"name"`
-	Summary    string   `json:"summary"`
-	Base       bool     `json:"base"` // needs base_model
-	Parameters []string `json:"parameters"`
+	Name       string      `json:"name"`
+	Summary    string      `json:"summary"`
+	Formula    string      `json:"formula"` // x_j are the models, b is the base, δ_j is x_j - b
+	Fits       string      `json:"fits"`    // when one would take it
+	Source     string      `json:"source"`  // where it was published
+	Base       bool        `json:"base"`    // needs base_model
+	MayBase    bool        `json:"may_base"`
+	Least      int         `json:"least"` // models in the recipe, the base included
+	Most       int         `json:"most"`  // 0: any number
+	Parameters []Parameter `json:"parameters"`
 }
+
+// Parameter is what a recipe may set for a method.
+type Parameter struct {
+	Name     string `json:"name"`
+	Of       string `json:"of"` // merge: one value for all models; model: one for each; input: one for the base too
+	Required bool   `json:"required"`
+	Default  string `json:"default"` // "" where there is none
+	Meaning  string `json:"meaning"`
+}
+
+// scopes are the words of [Parameter.Of].
+var scopes = map[recipe.Scope]string{recipe.Shared: "merge", recipe.PerModel: "model", recipe.PerInput: "input"}
 
 // Methods lists the methods in the order of their table.
 func Methods() []Method {
@@ -128,13 +147,85 @@ func Methods() []Method {
 			panic("merge: a listed method is not in the table")
 		}
 
-		e := Method{Name: name, Summary: m.Summary, Base: m.Spec.Base == recipe.BaseRequired}
+		e := Method{
+			Name: name, Summary: m.Summary, Base: m.Spec.Base == recipe.BaseRequired,
+			MayBase: m.Spec.Base == recipe.BaseOptional, Least: max(m.Spec.MinInputs, 1), Most: m.Spec.MaxInputs,
+		}
+		e.Formula, e.Fits, e.Source = m.Explain()
+		base := 0
+		if e.Base {
+			base = 1
+		}
+		if m.Spec.MinModels > 0 {
+			e.Least = m.Spec.MinModels + base
+		}
+		if m.Spec.MaxModels > 0 {
+			e.Most = m.Spec.MaxModels + base
+		}
+
 		for _, p := range m.Spec.Params {
-			e.Parameters = append(e.Parameters, p.Name)
+			q := Parameter{Name: p.Name, Of: scopes[p.Scope], Required: p.Required, Meaning: m.Meaning(p.Name)}
+			if p.Default != nil {
+				q.Default = p.Default.String()
+			}
+			e.Parameters = append(e.Parameters, q)
 		}
 
 		list = append(list, e)
 	}
 
 	return list
+}
+
+// required are values of parameters without a default, for examples.
+var required = map[string]string{
+	"weight": "0.5", "t": "0.5", "fisher": "fisher.safetensors", "gram": "gram.safetensors", "nearswap t": "0.001",
+}
+
+// Example is a recipe by the method, of the models that come with the repository, with what has to be set.
+func (m Method) Example() string {
+	var b strings.Builder
+	value := func(p string) string {
+		if v, ok := required[m.Name+" "+p]; ok {
+			return v
+		}
+		return required[p]
+	}
+
+	fmt.Fprintf(&b, "merge_method: %s\n", m.Name)
+	models := []string{"testdata/nano/sums", "testdata/nano/news"}
+	if m.Base {
+		fmt.Fprintf(&b, "base_model: testdata/nano/base\n")
+		if m.Most == 2 {
+			models = models[:1]
+		}
+	}
+	if m.Most == 1 {
+		models = models[:1]
+	}
+
+	fmt.Fprintf(&b, "models:\n")
+	for _, model := range models {
+		fmt.Fprintf(&b, "  - model: %s\n", model)
+		var own []string
+		for _, p := range m.Parameters {
+			if p.Required && p.Of != "merge" {
+				own = append(own, p.Name+": "+value(p.Name))
+			}
+		}
+		if len(own) > 0 {
+			fmt.Fprintf(&b, "    parameters: {%s}\n", strings.Join(own, ", "))
+		}
+	}
+
+	var all []string
+	for _, p := range m.Parameters {
+		if p.Required && p.Of == "merge" {
+			all = append(all, p.Name+": "+value(p.Name))
+		}
+	}
+	if len(all) > 0 {
+		fmt.Fprintf(&b, "parameters: {%s}\n", strings.Join(all, ", "))
+	}
+	return b.String()
 }

@@ -72,7 +72,7 @@ func root(a *cli.App) *cobra.Command {
 		{"Measure", []*cobra.Command{pplCmd(a), evalCmd(a), benchCmd(a)}},
 		{"Serve", []*cobra.Command{serveCmd(a)}},
 		{"Automate and report", []*cobra.Command{runCmd(a), workerCmd(a), reportCmd(a), schemaCmd(a)}},
-		{"The program", []*cobra.Command{demoCmd(a), manCmd(a), versionCmd(a)}},
+		{"The program", []*cobra.Command{docsCmd(a), demoCmd(a), manCmd(a), versionCmd(a)}},
 	} {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, verb := range g.verbs {

@@ -16,7 +16,9 @@ func mergeCmd(a *cli.App) *cobra.Command {
 		Short: "Merge models by a recipe, as mergekit does",
 		Long: "Merges models of one architecture into a new one. The recipe is mergekit's YAML, and recipes made " +
 			"for mergekit work unchanged. Methods: " + mergecmd.MethodList() +
-			". A recipe with the key experts makes a mixture of experts, as mergekit-moe does.\n\n" +
+			"; compress merge methods NAME explains one. A recipe with the key experts makes a " +
+			"mixture of experts, as " +
+			"mergekit-moe does.\n\n" +
 			"The models are streamed through --memory, whatever their size. The output folder appears when it " +
 			"is complete and checked, with a model card and the recipe. An interrupted merge goes on with " +
 			"--resume to the same bytes. --dry-run shows what would be done.\n\n" +
@@ -64,9 +66,25 @@ func mergeCmd(a *cli.App) *cobra.Command {
 	cli.OneOf(cmd, "ties", "draw", "index")
 	cli.OneOf(cmd, "layout", "split", "fused")
 	cli.OneOf(cmd, "missing", "error", "merge", "copy", "skip")
-	cmd.AddCommand(mergeStatisticsCmd(a), mergeRecommendCmd(a))
+	cmd.AddCommand(mergeMethodsCmd(a), mergeStatisticsCmd(a), mergeRecommendCmd(a))
 
 	return cmd
+}
+
+func mergeMethodsCmd(a *cli.App) *cobra.Command {
+	return a.Verb(cli.Verb{
+		Use:   "methods [NAME...]",
+		Short: "List the merge methods, or explain some: formula, parameters, a recipe",
+		Long: "Lists the methods that a recipe may name as merge_method. With names, prints for " +
+			"each what it computes, " +
+			"when one would take it, its parameters with their defaults, and a recipe by it. In formulas x_j are the " +
+			"models, b is the base, δ_j is x_j - b, w_j are weights and N is the number of models.",
+		Example: "compress merge methods\ncompress merge methods ties della",
+		Unused:  []string{"device", "threads", "seed"},
+		Args:    cobra.ArbitraryArgs,
+		Local:   true,
+		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.ShowMethods(j, args) },
+	})
 }
 
 func mergeStatisticsCmd(a *cli.App) *cobra.Command {

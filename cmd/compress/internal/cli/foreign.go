@@ -223,3 +223,29 @@ func listed(list, separator, word string) bool {
 	}
 	return false
 }
+
+// Foreign is a flag of another tool, for pages that set tools side by side.
+type Foreign struct {
+	Tool  string
+	Names []string // as they are written there, with dashes
+	Verbs []string // that it is about; none: all
+	Here  string   // the flag here, or a sentence
+}
+
+// ForeignFlags lists what the program answers to flags of other tools.
+func ForeignFlags() (list []Foreign) {
+	for _, f := range foreigners {
+		e := Foreign{Tool: f.tool, Here: f.here}
+		for n := range strings.FieldsSeq(f.flags) {
+			if !strings.HasPrefix(n, "-") {
+				n = "--" + n
+			}
+			e.Names = append(e.Names, n)
+		}
+		if f.verbs != "" {
+			e.Verbs = strings.Split(f.verbs, ",")
+		}
+		list = append(list, e)
+	}
+	return list
+}

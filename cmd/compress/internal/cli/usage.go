@@ -102,7 +102,7 @@ var flagGroups = []struct {
 		"lr", "batch",
 	}},
 	{title: "Output", names: []string{
-		"out", "overwrite", "resume", "dry-run", "dtype", "max-shard-size", "save", "masks", "save-grads",
+		"out", "addr", "overwrite", "resume", "dry-run", "dtype", "max-shard-size", "save", "masks", "save-grads",
 		"save-every", "html", "hidden", "grad", "log-samples", "keep-models", "keep-best", "tensors", "all", "layout",
 	}},
 	{title: "Compute", names: []string{

@@ -67,3 +67,12 @@ func Schema(j *cli.Job, root *cobra.Command, verb string) (any, error) {
 	j.Printf("%s", text)
 	return SchemaText(text), nil
 }
+
+// SchemaOf is the schema of a verb of [SchemaVerbs].
+func SchemaOf(verb string) []byte {
+	text, err := schemas.ReadFile("schemas/" + SchemaFile(verb))
+	if err != nil {
+		panic("reportcmd: " + err.Error())
+	}
+	return text
+}
