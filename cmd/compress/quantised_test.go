@@ -256,10 +256,12 @@ func strip(v any) {
 	}
 }
 
-// withoutRemark is the lines of a card without what it says of the form of the sources.
+// withoutRemark is the lines of a card without what it says of the form and the size of the sources, and without the
+// mark that follows from its text.
 func withoutRemark(card string) string {
 	lines := slices.DeleteFunc(strings.Split(card, "\n"), func(line string) bool {
-		return line == "" || strings.Contains(line, "of a quantised model (")
+		return line == "" || strings.Contains(line, "of a quantised model (") ||
+			strings.HasPrefix(line, "| weights |") || strings.HasPrefix(line, "<!-- made with compress: ")
 	})
 	return strings.Join(lines, "\n")
 }

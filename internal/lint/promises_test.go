@@ -285,7 +285,8 @@ func TestNamedPaths(t *testing.T) {
 
 	var pages []string
 	for _, pattern := range []string{
-		"*.md", "docs/*.md", "docs/evidence/*.md", "testdata/*.md", "testdata/*/*.md", "compare/*.*", "compare/real/*.py", ".ci/*",
+		"*.md", "docs/*.md", "docs/evidence/*.md", "testdata/*.md", "testdata/*/*.md", "compare/*.*",
+		"compare/real/*.py", ".ci/*",
 	} {
 		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {

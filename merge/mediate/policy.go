@@ -57,7 +57,8 @@ func (p Policy) Validate() error {
 	switch p.By {
 	case "":
 	case BySentence:
-		if p.Select != "" && p.Select != "top1" || p.Certain != 0 || p.Cover != 0 || p.Most != 0 || p.Outside == "merge" {
+		mixes := p.Certain != 0 || p.Cover != 0 || p.Most != 0 || p.Outside == "merge"
+		if p.Select != "" && p.Select != "top1" || mixes {
 			return fmt.Errorf("by sentence: each has one expert, so that certain, cover, most and outside=merge mean "+
 				"nothing: %w", ErrPolicy)
 		}

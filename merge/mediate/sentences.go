@@ -137,7 +137,8 @@ func ways(v Verdict, p Policy) []float64 {
 	return append(out, math.Log(foreign))
 }
 
-// mostProbable is the sequence of ways with the highest probability (Viterbi's), of equal ones that with the lower ways.
+// mostProbable is the sequence of ways with the highest probability (Viterbi's); of equal ones that with the lower
+// ways.
 func mostProbable(likely [][]float64) []int {
 	n := len(likely[0])
 	stay, change := math.Log(staying), math.Log((1-staying)/float64(max(1, n-1)))

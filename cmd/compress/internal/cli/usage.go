@@ -141,7 +141,8 @@ func Flags(c *cobra.Command) (list []FlagGroup) {
 	for _, g := range flagGroups {
 		var flags []*pflag.Flag
 		for _, name := range g.names {
-			if f := set.Lookup(name); f != nil && f.Name == name && !f.Hidden { // not by an alias, or it stands there twice
+			// Not by an alias, or it stands there twice.
+			if f := set.Lookup(name); f != nil && f.Name == name && !f.Hidden {
 				flags = append(flags, f)
 			}
 		}

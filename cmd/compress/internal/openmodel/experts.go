@@ -71,8 +71,8 @@ func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
 	}
 	if err == nil && x.BySentence() {
 		if rope := m.Config().Rope; rope != nil && !rope.Static() {
-			err = cli.Usagef("--experts %s: this model turns its keys anew with every length, so that sentences cannot be "+
-				"computed one after another (HINT: leave out by=sentence)", choice)
+			err = cli.Usagef("--experts %s: this model turns its keys anew with every length, so that sentences "+
+				"cannot be computed one after another (HINT: leave out by=sentence)", choice)
 		} else {
 			x.tok, err = m.Tokenizer()
 		}
@@ -265,7 +265,8 @@ func (x *Experts) Sentences(ctx context.Context, requests [][]int32) error {
 	}
 	_, err := x.routed.Mixed(lens, weights)
 	if errors.Is(err, mediate.ErrMixed) {
-		err = fmt.Errorf("sentences that go different ways: %w (HINT: generate can do it, or leave out by=sentence)", err)
+		err = fmt.Errorf("sentences that go different ways: %w (HINT: generate and ppl can do it, or leave out "+
+			"by=sentence)", err)
 	}
 	return err
 }
