@@ -43,7 +43,8 @@
 //     answer is more probable than the old one.
 //   - Ability is measured by package task; figures and standard errors are its. Differences are paired by
 //     document: McNemar's exact test where documents are right or wrong, otherwise a bootstrap. Probabilities are
-//     adjusted by Holm's method over all editors, counts and tasks of a model.
+//     adjusted by Holm's method over all editors, counts and tasks of a model. A group of tasks, such as MMLU, is
+//     one task with the documents of all of them.
 //   - Intervals of fractions are Wilson's (1927), at 95 %.
 //   - GRACE's codebook answers at every token during tasks, and at the last token of prompts in edit metrics, as
 //     package edit has it.

@@ -3,6 +3,7 @@ package editeval
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -371,13 +372,20 @@ func (s *Study) abilities(sub *Subject, folder string) ([]Ability, error) {
 
 		var results struct {
 			Results map[string]map[string]any `json:"results"`
+			Configs map[string]any            `json:"configs"`
+			Groups  map[string][]string       `json:"group_subtasks"`
 		}
 		if err := readJSON(filepath.Join(here, ResultsFile), &results); err != nil {
 			return nil, err
 		}
 
-		for i := range c.Rows {
-			p := &c.Rows[i]
+		rows := c.Rows
+		if _, group := results.Groups[t.name]; group {
+			rows = pooled(t.name, slices.Sorted(maps.Keys(results.Configs)), rows)
+		}
+
+		for i := range rows {
+			p := &rows[i]
 			a := Ability{
 				Task: p.Task, Metric: p.Metric, Filter: p.Filter, HigherIsBetter: p.HigherIsBetter, N: p.N,
 				Value: Value(p.B), Base: Value(p.A),
@@ -390,6 +398,8 @@ func (s *Study) abilities(sub *Subject, folder string) ([]Ability, error) {
 			}
 			if se, ok := results.Results[p.Task][p.Metric+"_stderr,"+p.Filter].(float64); ok {
 				a.Stderr = Value(se)
+			} else if p.Task == t.name && len(rows) < len(c.Rows) { // a group's, as of one task with all its documents
+				a.Stderr = Value(math.Sqrt(p.B * (1 - p.B) / float64(max(1, p.N-1))))
 			}
 
 			out = append(out, a)
