@@ -47,9 +47,14 @@ def ticks(low, high, log):
 
 
 def spread(places, gap=15):
-    """Names that do not lie on one another: their heights, by number."""
-    out, last = {}, -gap
-    for at, n in sorted(places):
-        last = max(at, last + gap)
-        out[n] = last
-    return out
+    """Names that do not lie on one another, within the chart: their heights, by number."""
+    order = [n for _, n in sorted(places)]
+    at = dict((n, y) for y, n in places)
+    for before, n in zip(order, order[1:]):
+        at[n] = max(at[n], at[before] + gap)
+
+    room = HIGH - BOTTOM
+    for n in reversed(order):
+        at[n] = room = min(at[n], room)
+        room -= gap
+    return at
