@@ -15,7 +15,8 @@ DATA is a folder with what the parts read; real.json notes the size and SHA-256 
 
 THREADS (2) is how many processors a command of this program gets; beside a peer both sides get one. REAL_VENV is an environment with torch,
 transformers, peft, lm-eval and safetensors (else one is made below OUT), WANDA a clone of github.com/locuslab/wanda, MERGEKIT_VENV as for
-compare/peers.sh. All of it takes about 40 GB of disk and, on two AVX2 processors, each part less than an hour.
+compare/peers.sh. Part seven writes and keeps 13.5 GB, and as much again for a while. Parts are sized for an hour each on two AVX2 processors;
+of most the time has not been measured yet.
 """
 import argparse
 import os

@@ -39,9 +39,10 @@ func Replaceable(source string, own ...string) Rule {
 			case weights(name):
 				models++
 			case slices.Contains(own, name):
-			case name == card.Name && ownCard(filepath.Join(dir, name)):
-			case name == card.Name && !sameContent(filepath.Join(dir, name), filepath.Join(source, name)):
-				foreign = append(foreign, name) // a user's own text
+			case name == card.Name:
+				if !CardMayGo(dir, source) {
+					foreign = append(foreign, name)
+				}
 			case belongs(safefile.Finished(name)), IsReport(filepath.Join(dir, name)):
 			case source != "" && sameContent(filepath.Join(dir, name), filepath.Join(source, name)):
 			default:
@@ -101,6 +102,12 @@ const maxCard = 2 * card.MaxBase
 func ownCard(path string) bool {
 	text, err := safefile.ReadFile(path, maxCard)
 	return err == nil && card.Own(text)
+}
+
+// CardMayGo reports whether the README.md in the folder of an output may be replaced by a new card: it is [OwnCard], or
+// the copy of that in source (empty: there is none). Anything else is a user's own text.
+func CardMayGo(dir, source string) bool {
+	return OwnCard(dir) || source != "" && sameContent(filepath.Join(dir, card.Name), filepath.Join(source, card.Name))
 }
 
 // OwnCard is the rule for the README.md in a folder that is to be replaced: there is none, or one that this program

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // aside are flags without influence on what lies in --out: how fast, where and how often something is said or kept.
@@ -100,7 +101,13 @@ func (j *Job) Card(base string, c card.Card) []byte {
 	return c.Bytes()
 }
 
-// WriteCard writes a card into the folder of a result.
+// WriteCard writes a card into the folder of a result. A README.md that somebody has changed since an earlier run,
+// which --resume goes on with, stays as it is.
 func (j *Job) WriteCard(dir, base string, c card.Card) error {
-	return WriteFile(filepath.Join(dir, card.Name), j.Card(base, c))
+	path := filepath.Join(dir, card.Name)
+	if !stage.CardMayGo(dir, base) {
+		j.Note("%s: changed since it was written, so it stays as it is", path)
+		return nil
+	}
+	return WriteFile(path, j.Card(base, c))
 }

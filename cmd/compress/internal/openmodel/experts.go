@@ -216,14 +216,22 @@ func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64
 	if c.fixed != nil {
 		return c.fixed, nil
 	}
-	if c.policy.By != "" {
-		return nil, cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way")
+	if err := c.Whole(); err != nil {
+		return nil, err
 	}
 	w, _, err := x.routed.Route(ctx, ids, c.policy)
 	if err == nil {
 		x.used[WeightsText(x.Names(), w)]++
 	}
 	return w, err
+}
+
+// Whole refuses a choice that splits requests, for those who compute them in one way.
+func (c Choice) Whole() error {
+	if c.fixed == nil && c.policy.By != "" {
+		return cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way")
+	}
+	return nil
 }
 
 // BySentence reports whether the sentences of a request may go different ways.

@@ -95,7 +95,7 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		}
 		r, err = compared(j, m.Model, w, o.Against, o.Compute)
 	} else {
-		r, err = routed(j, m.Model, w, m.Experts)
+		r, err = routed(j, m.Model, w, m.Experts, o.Positions)
 	}
 	if err != nil {
 		return nil, err
@@ -143,7 +143,9 @@ func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *
 }
 
 // routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
-func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts) (*Report, error) {
+func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts, positions int) (
+	*Report, error,
+) {
 	if experts == nil {
 		r, _, err := Windows(j, "measuring", m, w)
 		return r, err
@@ -152,6 +154,9 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	bar := newMeter(j, "measuring", m, w)
 	defer bar.end()
 
+	if experts.BySentence() && positions > 0 {
+		return nil, cli.Usagef("--kv-positions and experts by sentence exclude each other (HINT: leave out one)")
+	}
 	if experts.BySentence() {
 		return bySentence(j, m, w, experts)
 	}

@@ -303,6 +303,9 @@ func (x experts) Names() []string { return append(slices.Clone(x.of.Names()), "d
 // Choose implements [serve.Router].
 func (x experts) Choose(choice string) (serve.Route, error) {
 	c, err := x.of.Choose(choice)
+	if err == nil {
+		err = c.Whole()
+	}
 	if err != nil {
 		return nil, err
 	}
