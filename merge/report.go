@@ -71,6 +71,8 @@ type Mediation struct {
 	Routed      []string `json:"routed"` // groups
 	Experts     []string `json:"experts"`
 	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
+	// Kept says in words how many tensors of the experts are kept in which form, and what of their differences is lost.
+	Kept string `json:"kept,omitempty"`
 	// RouterAccuracy is that on held-out prompts; nil without a router, or if none were held out.
 	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
 	// Router says what was chosen for it by cross-validation, and what each kind of features would have given.

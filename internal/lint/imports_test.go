@@ -65,7 +65,8 @@ var mayImport = map[string][]string{
 		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights",
 	}, engine...),
 	"merge/mediate": append([]string{
-		"merge", "kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "internal/weights",
+		"merge", "kernels", "safetensors", "internal/linalg", "internal/levels", "internal/build", "internal/dtype",
+		"internal/weights",
 	}, engine...),
 	"merge/search": append([]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",

@@ -83,6 +83,9 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 
 		e.members = append(e.members, x)
 	}
+	if err := experts.Link(e.members); err != nil {
+		return e, fmt.Errorf("%s: %w", dir, err)
+	}
 
 	// Sizes cost nothing to compare, and betray a copy that was cut off or comes from another merge.
 	for _, f := range e.manifest.Files {

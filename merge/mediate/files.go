@@ -38,7 +38,7 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 
 		parts := make([]*experts.Part, len(m.members))
 		for k := range parts {
-			parts[k] = &experts.Part{Tensor: it.Tensor.Name, DType: it.DType, Shape: it.Tensor.Shape}
+			parts[k] = experts.NewPart(it.Tensor.Name, it.Tensor.Shape, it.DType)
 		}
 
 		m.parts = append(m.parts, parts)
@@ -48,6 +48,21 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 
 	if _, err := stream.Inspect(ctx, choose, m.Engine()); err != nil {
 		return err
+	}
+
+	// What every form loses is known now, for all tensors: only together can they share the bytes.
+	if m.keep.Kind == "best" {
+		if err := m.keep.Settle(m.parts); err != nil {
+			return err
+		}
+
+		for i, g := range choose {
+			keys := experts.Keys(g.Items[0].Tensor.Name, m.names, m.Options.Seed)
+			choose[i].Program = m.keep.Choose(g.Items[0].Tensor, m.parts[i], keys)
+		}
+		if _, err := stream.Inspect(ctx, choose, m.Engine()); err != nil {
+			return err
+		}
 	}
 
 	for k := range files {
@@ -69,6 +84,9 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 		return errors.Join(err, experts.Abort(files))
 	}
 
+	for _, parts := range m.parts {
+		experts.Share(parts)
+	}
 	m.describe()
 
 	for _, f := range files {

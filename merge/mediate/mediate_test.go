@@ -140,7 +140,7 @@ func TestMediateKeepsEverything(t *testing.T) {
 func TestWeightsThatOverflow(t *testing.T) {
 	t.Parallel()
 
-	for _, keep := range []string{"1", "0.1", "sign1", "{bits: 3}", "{lowrank: 2}"} {
+	for _, keep := range []string{"1", "0.1", "sign1", "{bits: 3}", "{lowrank: 2}", "{best: 0.1}"} {
 		_, e := mediated(t, "dtype: float16\n"+mediateRecipe("{select: all, keep: "+keep+"}", trio...), merge.Options{})
 		dir := filepath.Join(t.TempDir(), "export")
 		_, err := e.Export(t.Context(), dir, []float64{1e9, -3e9, 0}, ExportOptions{})
@@ -193,7 +193,7 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 	t.Parallel()
 
-	for _, keep := range []string{"0.1", "{bits: 3}"} {
+	for _, keep := range []string{"0.1", "{bits: 3}", "{best: 0.1}"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var dense, kept map[string]string
 		for i, size := range []int64{0, 30_000, 1 << 20} {
@@ -228,7 +228,8 @@ func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
 	t.Parallel()
 
-	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1"} {
+	keeps := []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1", "{best: 0.1}"}
+	for _, keep := range keeps {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
 		for _, o := range []merge.Options{
@@ -274,7 +275,9 @@ func TestMediateBudget(t *testing.T) {
 
 	most := 0
 	for _, budget := range []int64{0, 50_000, 300_000} {
-		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}", "{bits: 2}"} {
+		for _, keep := range []string{
+			"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}", "{bits: 2}", "{best: 0.1}",
+		} {
 			_, e := mediated(t,
 				mediateRecipe(fmt.Sprintf("{select: {budget: %d}, keep: %s, granularity: tensor}", budget, keep),
 					trio...), merge.Options{})

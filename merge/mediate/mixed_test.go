@@ -29,7 +29,8 @@ func TestMixedPassIsTheMaterialisedOne(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
-	for _, keep := range []string{"0.05", "0.4", "1", "{random: 0.3}", "{lowrank: 4}", "{bits: 3}", "sign1"} {
+	keeps := []string{"0.05", "0.4", "1", "{random: 0.3}", "{lowrank: 4}", "{bits: 3}", "sign1", "{best: 0.2}"}
+	for _, keep := range keeps {
 		_, m, r := atWork(t, "dtype: float32\n"+mediateRecipe("{select: all, keep: "+keep+"}", trio...), dev, 0)
 		dense := logits(t, m)
 		x := mixedRequests

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -423,6 +424,7 @@ func (m *mediation) Finish(ctx context.Context, dir string) (*job.Mediation, err
 	for _, f := range m.manifest.Files {
 		result.ExpertBytes += f.Size
 	}
+	result.Kept = m.kept()
 
 	// Which encoding is the smallest is known only by the data: the rule has chosen by an upper bound.
 	if n, b := m.manifest.ExpertBytes(), m.spec.Select.Bytes; m.spec.Select.Rule == "budget" && n > b {
@@ -430,6 +432,29 @@ func (m *mediation) Finish(ctx context.Context, dir string) (*job.Mediation, err
 	}
 
 	return result, nil
+}
+
+// kept says in words what the experts keep, and what of their differences is lost.
+func (m *mediation) kept() string {
+	if len(m.parts) == 0 {
+		return ""
+	}
+
+	var lost []string
+	for k, name := range m.names {
+		energy, gone := 0.0, 0.0
+		for _, parts := range m.parts {
+			energy, gone = energy+parts[k].Energy, gone+parts[k].Lost
+		}
+		if energy > 0 {
+			lost = append(lost, fmt.Sprintf("%s %.1f %%", name, 100*math.Sqrt(gone/energy)))
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+
+	return experts.Forms(m.parts) + "; error " + strings.Join(lost, ", ")
 }
 
 // Seal implements [job.Steps]: the manifest is complete when everything else lies in the folder.

@@ -51,6 +51,7 @@ type Mediation struct {
 	Routed         []string
 	Experts        []string
 	ExpertBytes    int64
+	Kept           string
 	RouterAccuracy *float64
 	Router         []string
 }

@@ -48,8 +48,8 @@ type Dense struct {
 
 // Keep says what a sparse expert keeps of its difference from the dense model.
 type Keep struct {
-	Kind  string  // magnitude (default, 0.1), energy, random, lowrank, bits, sign1
-	Value float64 // a fraction in [0, 1], the rank, or bits per element
+	Kind  string  // magnitude (default, 0.1), energy, random, lowrank, bits, sign1, best
+	Value float64 // a fraction in [0, 1] (of elements, of best of bytes), the rank, or bits per element
 }
 
 // Router says how prompts choose experts. Where no features are given, nearest takes auto, the other classifiers
@@ -275,6 +275,10 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 	case !ok:
 	case e.Key == "magnitude", e.Key == "energy", e.Key == "random":
 		out.Value = fraction(r, e.Value, e.Key)
+	case e.Key == "best":
+		if out.Value = fraction(r, e.Value, e.Key); out.Value == 0 {
+			r.Add(e.Place, strictyaml.ErrValue, "best must be above 0: a share of the bytes, such as 0.05")
+		}
 	case e.Key == "lowrank":
 		out.Value = float64(r.Int(e.Value, e.Key, 0, 1<<20))
 	case e.Key == "bits":
@@ -283,7 +287,7 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 		r.Add(e.Place, strictyaml.ErrUnknownKey, "sign1 takes no value: write keep: sign1")
 	default:
 		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown kind %q in keep%s", e.Key,
-			strictyaml.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
+			strictyaml.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1", "best"}))
 	}
 
 	return out

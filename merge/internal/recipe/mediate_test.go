@@ -41,6 +41,7 @@ func TestMediateParameters(t *testing.T) {
 		"{keep: {random: 1}}":        func(m *Mediate) { m.Keep = Keep{"random", 1} },
 		"{keep: {lowrank: 8}}":       func(m *Mediate) { m.Keep = Keep{"lowrank", 8} },
 		"{keep: {bits: 3}}":          func(m *Mediate) { m.Keep = Keep{"bits", 3} },
+		"{keep: {best: 0.05}}":       func(m *Mediate) { m.Keep = Keep{"best", 0.05} },
 		"{keep: sign1}":              func(m *Mediate) { m.Keep = Keep{Kind: "sign1"} },
 		"{router: {features: external, classifier: mlp, shrinkage: 0.5}}": func(m *Mediate) {
 			m.Router = Router{Features: "external", Classifier: "mlp", Shrinkage: 0.5}
@@ -85,6 +86,7 @@ func TestMediateFaults(t *testing.T) {
 		"{select: {budget: much}}":                            `budget must be a number of bytes such as 500MB or 1GiB, not "much"`,
 		"{keep: 2}":                                           "keep must be from 0 to 1, not 2",
 		"{keep: {bit: 3}}":                                    `unknown kind "bit" in keep; did you mean "bits"?`,
+		"{keep: {best: 0}}":                                   "best must be above 0",
 		"{keep: {bits: 9}}":                                   "bits",
 		"{keep: {sign1: 1}}":                                  "sign1 takes no value: write keep: sign1",
 		"{dense: {expert: third}}":                            `no expert has the name "third"`,

@@ -17,7 +17,6 @@ import (
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/quantize"
 )
@@ -172,7 +171,7 @@ func mergePage() string {
 		"[Mediate](../docs/mediate.md) " +
 		"the method mediate.")
 
-	all := merge.Methods()
+	all := mergecmd.Methods()
 	var rows [][]string
 	for _, e := range all {
 		rows = append(rows, []string{"[" + code(e.Name) + "](#" + e.Name + ")", prose(e.Summary), prose(e.Fits)})

@@ -238,6 +238,9 @@ func show(j *cli.Job, r *merge.Report, out string) {
 		t.Add("experts", strings.Join(m.Experts, ", "))
 		t.Add("routed groups", fmt.Sprintf("%d of %d", len(m.Routed), m.Groups))
 		t.Add("beside the dense model", cli.Size(m.ExpertBytes))
+		if m.Kept != "" {
+			t.Add("kept of the differences", m.Kept)
+		}
 		if m.RouterAccuracy != nil {
 			t.Add("router, on held-out prompts", fmt.Sprintf("%.1f %%", 100**m.RouterAccuracy))
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // MethodsReport lists merge methods.
@@ -15,9 +16,12 @@ type MethodsReport struct {
 	Methods []merge.Method `json:"methods"`
 }
 
+// Methods are those that give one model, and mediate.
+func Methods() []merge.Method { return append(merge.Methods(), mediate.Method()) }
+
 // ShowMethods prints the merge methods, or all about the named ones.
 func ShowMethods(j *cli.Job, names []string) (any, error) {
-	all := merge.Methods()
+	all := Methods()
 	if len(names) == 0 {
 		t := &report.Table{Columns: report.Columns("method", "what it writes")}
 		for _, m := range all {

@@ -10,18 +10,22 @@ import (
 
 // Choose makes the passes that decide which elements of a tensor each expert keeps: the tensor's base is the
 // dense model, its inputs are the experts, in the order of parts. keys are the experts' own tensors, for random
-// choices.
+// choices. By the rule best a first Choose of all tensors measures, Settle decides, and a second one carries it out.
 func (k Keep) Choose(t *method.Tensor, parts []*Part, keys []*method.Tensor) *method.Program {
 	p := &method.Program{}
 	count := func() []method.Pass { return []method.Pass{k.count(t, parts, keys)} }
-	switch k.Kind {
-	case "magnitude":
-		want := make([]int64, len(parts))
-		for i := range want {
-			want[i] = wanted(t.N, k.Value)
+	switch {
+	case k.Kind == "best" && parts[0].keep.Kind == "":
+		p.Passes, p.Memory = k.measure(t, parts)
+	case k.Kind == "magnitude" || k.Kind == "best":
+		want := make([]int64, len(parts)) // none of what is kept in another form
+		for i, part := range parts {
+			if by := k.of(part); by.Kind == "magnitude" {
+				want[i] = wanted(t.N, by.Value)
+			}
 		}
 		p.Passes, p.Memory = method.Largest(t.N, want, assign(parts, count))
-	case "energy":
+	case k.Kind == "energy":
 		half := make([]int64, len(parts)) // as much work as there can be
 		for i := range half {
 			half[i] = t.N / 2
@@ -67,6 +71,7 @@ func (k Keep) mask(dst []float32, p *Part, key *method.Tensor, b *method.Block, 
 type kept struct {
 	n            []int64
 	energy, lost []float64
+	twins        twins
 }
 
 // count is the pass that counts what is kept in each segment, and settles the encodings.
@@ -84,19 +89,23 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 
 	return method.Pass{
 		New: func() any {
-			return &kept{make([]int64, len(parts)), make([]float64, len(parts)), make([]float64, len(parts))}
+			return &kept{
+				make([]int64, len(parts)), make([]float64, len(parts)), make([]float64, len(parts)),
+				newTwins(len(parts)),
+			}
 		},
 		Each: func(stat any, b *method.Block) {
 			s := stat.(*kept)
+			s.twins.look(b)
 			for i, p := range parts {
 				r, m := b.Temp(0), b.Temp(1)
 				vec.Sub(r, b.X[i], b.Base)
 				s.energy[i] += vec.Dot(r, r)
-				if k.Kind == "lowrank" || k.Kind == "sign1" || k.Kind == "bits" {
+				if kind := k.of(p).Kind; kind == "lowrank" || kind == "sign1" || kind == "bits" {
 					continue
 				}
 
-				k.mask(m, p, keys[i], b, r)
+				k.of(p).mask(m, p, keys[i], b, r)
 
 				for j, v := range m {
 					s.n[i] += int64(v)
@@ -105,6 +114,11 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 			}
 		},
 		End: func(stats []any) ([]method.Pass, error) {
+			alike := newTwins(len(parts))
+			for _, s := range stats {
+				alike.join(s.(*kept).twins)
+			}
+
 			for i, p := range parts {
 				p.counts = make([]int64, len(stats))
 				p.Kept = 0
@@ -117,7 +131,21 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 					p.Lost += s.(*kept).lost[i]
 				}
 
-				k.settle(t, p)
+				k.of(p).settle(t, p)
+
+				// Random choices are an expert's own, whatever it is like.
+				p.twin = -1
+				if k.Kind != "random" && p.Energy > 0 {
+					p.twin = alike.of(i)
+				}
+				if p.twin >= 0 {
+					first := parts[p.twin]
+					*p = Part{
+						Tensor: p.Tensor, DType: p.DType, Shape: p.Shape, keep: p.keep, counts: p.counts,
+						Encoding: Same, Of: t.Inputs[p.twin].Name, twin: p.twin,
+						Kept: first.Kept, Energy: first.Energy, Lost: first.Lost,
+					}
+				}
 			}
 
 			return nil, nil
@@ -196,12 +224,7 @@ func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []
 			b.Deltas()
 			for i := range parts {
 				s := stat.([]spectrum)[i]
-				for _, v := range b.X[i] {
-					// Without its sign, a float orders as its bits do: the upper half of the magnitude is the bin.
-					m := math.Float32bits(v) & math.MaxInt32
-					s.n[m>>16]++
-					s.energy[m>>16].add(mantissa(m))
-				}
+				s.count(b.X[i])
 			}
 		},
 		End: func(stats []any) ([]method.Pass, error) {

@@ -31,7 +31,7 @@ const refinements = 6
 func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 	step := bfloat(first[bits] * math.Sqrt(vec.Dot(x, x)/float64(len(x))))
 	for i := 0; ; i++ {
-		up, down, gone := levels(code, x, bits, widened(step))
+		up, down, gone := quantised(code, x, bits, widened(step))
 		// A step is rounded to bfloat16, so that one round can make it worse: the best one counts, not the last.
 		if i == 0 || gone < lost {
 			scale, lost = step, gone
@@ -50,15 +50,15 @@ func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 
 	// the codes are those of the last step that was tried
 	if step != scale {
-		levels(code, x, bits, widened(scale))
+		quantised(code, x, bits, widened(scale))
 	}
 
 	return scale, lost
 }
 
-// levels codes x under a step; up and down are Σ x·level and Σ level², both in steps, and lost is what remains
+// quantised codes x under a step; up and down are Σ x·level and Σ level², both in steps, and lost is what remains
 // of the squares.
-func levels(code []uint8, x []float32, bits int, step float32) (up, down, lost float64) {
+func quantised(code []uint8, x []float32, bits int, step float32) (up, down, lost float64) {
 	half, inverse := float32(int(1)<<bits)/2, float32(0)
 	if step > 0 {
 		inverse = 1 / step

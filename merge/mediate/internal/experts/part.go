@@ -30,6 +30,7 @@ const (
 	Signs   = "sign1"   // a bit per element, the sign of its difference, and a scale per row
 	LowRank = "lowrank" // left [rows, rank] · right [rank, cols] is the difference
 	Codes   = "codes"   // a few bits per element, the step of its difference, and a scale per run of elements
+	Same    = "same"    // it is another expert's, bit for bit, and lies in that one's file
 )
 
 // Keep carries a [Rule] out.
@@ -37,7 +38,7 @@ type Keep Rule
 
 // Rule says what an expert keeps of its difference from the dense model.
 type Rule struct {
-	Kind  string  `json:"kind"` // magnitude, energy, random, lowrank, bits, sign1
+	Kind  string  `json:"kind"` // magnitude, energy, random, lowrank, bits, sign1, best
 	Value float64 `json:"value,omitempty"`
 }
 
@@ -49,6 +50,8 @@ type Part struct {
 	Delta    bool              `json:"delta,omitempty"` // differences are stored, not the expert's values
 	Rank     int               `json:"rank,omitempty"`
 	Bits     int               `json:"bits,omitempty"` // of a code
+	Half     bool              `json:"half,omitempty"` // factors are BF16, though the tensor is F32
+	Of       string            `json:"of,omitempty"`   // the expert whose part it is, of the encoding same
 	Energy   float64           `json:"energy"`         // ‖difference‖²
 	Lost     float64           `json:"lost"`           // of which is not restored
 	DType    safetensors.DType `json:"-"`
@@ -56,6 +59,40 @@ type Part struct {
 
 	window method.Window
 	counts []int64 // kept elements per segment
+	twin   int     // the expert that has the same tensor, -1 for none
+
+	keep  Keep   // of this part alone, where the rule best has chosen it
+	forms []form // that best may choose
+	half  bool   // factors would be BF16
+}
+
+// NewPart is a part about which nothing is known yet.
+func NewPart(tensor string, shape []int64, d safetensors.DType) *Part {
+	return &Part{Tensor: tensor, DType: d, Shape: shape, twin: -1}
+}
+
+// of is the rule for a part: the recipe's, or what best has made of it.
+func (k Keep) of(p *Part) Keep {
+	if p.keep.Kind != "" {
+		return p.keep
+	}
+	return k
+}
+
+// factorType is the type of factors.
+func (p *Part) factorType() safetensors.DType {
+	if p.Half {
+		return safetensors.BF16
+	}
+	return p.DType
+}
+
+// factorWidth is how many bytes an element of a factor takes where best may choose it.
+func (p *Part) factorWidth() int64 {
+	if p.half {
+		return 2
+	}
+	return int64(p.DType.Bits() / 8)
 }
 
 // size is the elements, rows and columns of a shape; a vector is one row.
@@ -118,6 +155,8 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 		bytes = max(width*n, (n+7)/8+width*(n-1)) // the difference may be spread evenly
 	case "sign1":
 		bytes = (n+7)/8 + 4*rows
+	case "best": // one tensor may take more, at the cost of the others
+		return k.share(shape, d)
 	case "bits":
 		bytes = codeBytes(n, int(k.Value)) + 2*codeRuns(n)
 	case "lowrank":
@@ -160,7 +199,8 @@ func (p *Part) stored() ([]safetensors.Info, error) {
 		return []safetensors.Info{one(".signs", safetensors.U8, (n+7)/8), one(".scale", safetensors.F32, rows)}, nil
 	case LowRank:
 		r := int64(p.Rank)
-		return []safetensors.Info{one(".left", p.DType, rows, r), one(".right", p.DType, r, cols)}, nil
+		d := p.factorType()
+		return []safetensors.Info{one(".left", d, rows, r), one(".right", d, r, cols)}, nil
 	case Codes:
 		return []safetensors.Info{
 			one(".codes", safetensors.U8, codeBytes(n, p.Bits)),

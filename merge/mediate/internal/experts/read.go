@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -18,6 +19,7 @@ type Expert struct {
 	Name  string
 	file  *safetensors.File
 	parts map[string]*Stored
+	alike map[string]string // tensors that another expert's file holds, and that expert
 }
 
 // Stored is what a file holds of one tensor, checked.
@@ -47,13 +49,18 @@ func Open(path, name string, parts map[string]Part, dense *safetensors.Dir) (*Ex
 		return nil, err
 	}
 
-	e := &Expert{Name: name, file: f, parts: map[string]*Stored{}}
+	e := &Expert{Name: name, file: f, parts: map[string]*Stored{}, alike: map[string]string{}}
 	names := map[string]bool{}
 	for tensor, p := range parts {
 		info, ok := dense.Info(tensor)
 		if !ok {
 			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the dense model: %w", path, tensor, ErrExpert),
 				f.Close())
+		}
+
+		if p.Encoding == Same {
+			e.alike[tensor] = p.Of
+			continue
 		}
 
 		p.Tensor = tensor
@@ -76,6 +83,21 @@ func Open(path, name string, parts map[string]Part, dense *safetensors.Dir) (*Ex
 	}
 
 	return e, nil
+}
+
+// Link lets experts that share tensors find them with the earlier one that has them.
+func Link(list []*Expert) error {
+	for i, e := range list {
+		for tensor, name := range e.alike {
+			at := slices.IndexFunc(list[:i], func(x *Expert) bool { return x.Name == name })
+			if at < 0 || list[at].parts[tensor] == nil || list[at].alike[tensor] != "" {
+				return fmt.Errorf("expert %s: tensor %q is to be that of %.80q, which has none before it: %w", e.Name,
+					tensor, name, ErrExpert)
+			}
+			e.parts[tensor] = list[at].parts[tensor]
+		}
+	}
+	return nil
 }
 
 // Close closes the file, if there is one.
@@ -317,10 +339,10 @@ func (s *Stored) factors() (right, left []float32) {
 	s.once.Do(func() {
 		s.wide, s.high = make([]float32, int64(s.Rank)*s.cols), make([]float32, int64(s.Rank)*s.rows)
 		for i := range s.wide {
-			s.wide[i] = s.widen(s.right, int64(i))
+			s.wide[i] = widenAs(s.factorType(), s.right, int64(i))
 		}
 		for i := range s.high {
-			s.high[i] = s.widen(s.left, int64(i))
+			s.high[i] = widenAs(s.factorType(), s.left, int64(i))
 		}
 	})
 
@@ -328,11 +350,11 @@ func (s *Stored) factors() (right, left []float32) {
 }
 
 // value widens a stored value.
-func (s *Stored) value(k int64) float32 { return s.widen(s.values, k) }
+func (s *Stored) value(k int64) float32 { return widenAs(s.DType, s.values, k) }
 
-// widen gives an element of the tensor's type.
-func (s *Stored) widen(data []byte, k int64) float32 {
-	switch s.DType {
+// widenAs gives an element of a type.
+func widenAs(d safetensors.DType, data []byte, k int64) float32 {
+	switch d {
 	case safetensors.BF16:
 		return widened(binary.LittleEndian.Uint16(data[2*k:]))
 	case safetensors.F16:

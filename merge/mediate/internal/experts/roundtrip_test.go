@@ -87,7 +87,7 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 	for i, x := range own {
 		it.X, it.Models = append(it.X, source(x)), append(it.Models, names[i])
 		tensor.Inputs = append(tensor.Inputs, method.Input{Model: i, Name: names[i]})
-		parts = append(parts, &Part{Tensor: "w", DType: d, Shape: shape})
+		parts = append(parts, NewPart("w", shape, d))
 	}
 	it.Models = append(it.Models, "dense")
 
@@ -102,6 +102,12 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 
 	keys := Keys("w", names, 5)
 	run(k.Choose(tensor, parts, keys))
+	if k.Kind == "best" {
+		if err := k.Settle([][]*Part{parts}); err != nil {
+			t.Fatal(err)
+		}
+		run(k.Choose(tensor, parts, keys))
+	}
 
 	var files []*safetensors.Writer
 	for i, p := range parts {
@@ -113,6 +119,7 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 	}
 
 	run(k.Write(tensor, parts, keys, files))
+	Share(parts)
 
 	opened, err := safetensors.OpenDir(dir)
 	if err != nil {
@@ -121,6 +128,7 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 	t.Cleanup(func() { opened.Close() })
 
 	var list []Weighted
+	var bytes, most int64
 	for i, f := range files {
 		if err := f.Finish(); err != nil {
 			t.Fatal(err)
@@ -133,10 +141,14 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 		}
 		t.Cleanup(func() { e.Close() })
 
-		if most := k.Bound("w", shape, d); e.Bytes() > most+512 { // what a file has beside its tensors
-			t.Errorf("%d bytes, the bound is %d", e.Bytes(), most)
-		}
+		bytes, most = bytes+e.Bytes(), most+k.Bound("w", shape, d)+512 // what a file has beside its tensors
 		list = append(list, Weighted{Expert: e})
+	}
+	if bytes > most {
+		t.Errorf("%d bytes, the bound is %d", bytes, most)
+	}
+	if err := Link([]*Expert{list[0].Expert, list[1].Expert}); err != nil {
+		t.Fatal(err)
 	}
 
 	return list
@@ -176,6 +188,8 @@ func TestExpertsComeBack(t *testing.T) {
 		{"lowrank", 3},
 		{"bits", 3},
 		{"sign1", 0},
+		{"best", 0.04},
+		{"best", 0.3},
 	} {
 		for _, shape := range shapes {
 			for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
