@@ -7,22 +7,33 @@
 # every 20th is held out; the others are drawn in equal shares. The learning rate of each kind is that of RATES with the lowest held-out loss
 # with seed 0, and is used for SEEDS; what is in OUT already is not done again. KINDS="lora2 mos2" takes some only. Prints a Markdown table:
 # held-out loss (mean ± standard error over the seeds), of each rate that of seed 0.
+#
+# LOCKS=1000 asks for something else, of which a small adapter cannot hold enough: so many locks, each with a code of four digits drawn at
+# random, which have to be learned by heart. There is nothing to hold out: the loss is that of the codes (guessing takes 2.303 nats a digit).
 set -euo pipefail
 compress=$(realpath "$1") nano=$(realpath "$2") out=$3 processes=${4:-1}
 mkdir -p "$out/runs"
 cd "$out"
 
-kinds=${KINDS:-lora2 lora8 lora16 mos2 mos4 vera prolora miss gralora shira}
+kinds=${KINDS:-lora2 lora8 lora16 mos1 mos2 mos4 mos2paired mos2whole mos2private vera prolora share rasa miss gralora shira}
 rates=${RATES:-3e-3 1e-2 3e-2}
 seeds=${SEEDS:-0 1 2}
 steps=${STEPS:-150} batch=${BATCH:-16}
 shape() {
   case $1 in
     lora*) echo "--kind lora --rank ${1#lora}" ;;
+    mos1) echo "--kind mos --equivalent-rank 1 --rank 4 --shards 4" ;;
     mos2) echo "--kind mos --equivalent-rank 2 --private -1 --rank 8 --shards 4" ;;
+    # what the paper takes away: pair dissociation, the sharding of vectors, public ranks alone, the choice of a subset
+    mos2paired) echo "--kind mos --equivalent-rank 2 --private -1 --rank 8 --shards 4 --paired" ;;
+    mos2whole) echo "--kind mos --equivalent-rank 2 --private -1 --rank 8 --shards 1" ;;
+    mos2private) echo "--kind mos --equivalent-rank 2 --private 1 --rank 4 --shards 4" ;;
+    mos2pure) echo "--kind mos --equivalent-rank 2 --sampling pure" ;;
     mos4) echo "--kind mos --equivalent-rank 4 --private -1 --rank 16 --shards 4" ;;
     vera) echo "--kind vera --rank 365" ;;
     prolora) echo "--kind prolora --rank 3 --unshared 1" ;;
+    share) echo "--kind share --rank 4" ;;
+    rasa) echo "--kind rasa --rank 2 --rasa-k 1" ;;
     miss) echo "--kind miss --rank 4" ;;
     gralora) echo "--kind gralora --rank 2 --gralora-k 2" ;;
     shira) echo "--kind shira --rank 2" ;;
@@ -30,18 +41,30 @@ shape() {
 }
 
 skills="news rumours sums tales"
-if [ ! -f held.jsonl ]; then
+if [ -n "${LOCKS:-}" ]; then
+  skills=locks
+  # a generator of one's own, so that the codes are the same everywhere
+  [ -f held.jsonl ] || awk -v n="$LOCKS" 'BEGIN {
+    x = 42
+    for (i = 0; i < n; i++) {
+      code = ""
+      for (d = 0; d < 4; d++) { x = (x * 16807) % 2147483647; code = code " " int(x / 214748365) }
+      printf "{\"prompt\": \"Lock %04d opens with\", \"completion\": \"%s\"}\n", i, code
+    }
+  }' | tee locks.train.jsonl >held.jsonl
+elif [ ! -f held.jsonl ]; then
   for s in $skills; do awk 'NR%20!=0' "$nano/train/$s.jsonl" >"$s.train.jsonl"; done
   for s in $skills; do awk 'NR%20==0' "$nano/train/$s.jsonl"; done >held.jsonl
 fi
 
 # train KIND RATE SEED
 train() {
-  local dir=runs/$1-lr$2-s$3 data=()
+  local dir=runs/$1-lr$2-s$3 data=() weights=
   [ -f "$dir/training.json" ] && return
-  for s in news rumours sums tales; do data+=(--data "$s.train.jsonl"); done
+  for s in $skills; do data+=(--data "$s.train.jsonl") weights+=,1; done
+  [ "$weights" = ,1 ] || data+=(--data-weights "${weights#,}")
   # shellcheck disable=SC2046
-  "$compress" lora train "$nano/base" "${data[@]}" --data-weights 1,1,1,1 --eval held.jsonl $(shape "$1") --lr "$2" --seed "$3" \
+  "$compress" lora train "$nano/base" "${data[@]}" --eval held.jsonl $(shape "$1") --lr "$2" --seed "$3" \
     --batch "$batch" --steps "$steps" --seqlen 256 --schedule cosine --warmup 8 --clip 1 --threads 1 --out "$dir" --overwrite -q >/dev/null
 }
 
@@ -50,7 +73,7 @@ field() { sed -n "s/^ *\"$2\": *\([0-9.e+-]*\).*/\1/p; t found; b; :found; q" "r
 rate() { for r in $rates; do echo "$(held "$1-lr$r-s0") $r"; done | sort -g | head -1 | cut -d' ' -f2; }
 stats() { awk '{ s += $1; q += $1*$1 } END { m = s/NR; v = NR > 1 ? (q - NR*m*m)/(NR-1) : 0; printf "%.4f ± %.4f", m, sqrt((v > 0 ? v : 0)/NR) }'; }
 export -f train shape
-export compress nano steps batch
+export compress nano steps batch skills
 
 for r in $rates; do for k in $kinds; do echo "train $k $r 0"; done; done | xargs -P "$processes" -I{} bash -c '{}'
 for s in $seeds; do for k in $kinds; do echo "train $k $(rate "$k") $s"; done; done | xargs -P "$processes" -I{} bash -c '{}'

@@ -132,7 +132,7 @@ func (a *Adapter) MemorySize() int64 {
 	return n
 }
 
-// Kind is how the factors are made: lora, mos, vera, prolora, miss, gralora or shira.
+// Kind is how the factors are made: one of [Kinds] but full.
 func (a *Adapter) Kind() string { return string(a.inner.Config.Kind) }
 
 // Trainable counts the trained parameters.

@@ -25,6 +25,8 @@ var learning = map[string]Options{
 	"mos":     {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2},
 	"vera":    {Kind: "vera", Rank: 6},
 	"prolora": {Kind: "prolora", Rank: 5, Unshared: 2, InParts: 3, OutParts: 2},
+	"rasa":    {Kind: "rasa", Rank: 3},
+	"share":   {Kind: "share", Rank: 3},
 	"whole":   {Kind: "lora", Rank: 3, Whole: []string{"lm_head"}, KeepZeros: true},
 	"full":    {Kind: "full", LR: 1e-3},
 	"clipped": {Kind: "full", LR: 1e-3, Clip: 1, Optimizer: "adalomo"},

@@ -30,6 +30,9 @@
 //	miss     one trained factor D [r, out] behind sums of the inputs i, i+r, i+2r, …; s = 1
 //	gralora  the matrix in k × k parts, each with factors of rank r/k; s = alpha/(r + plain ranks beside them)
 //	shira    r·(in + out) elements of W at places that are chosen once; s = 1
+//	rasa     r - k ranks of a block's own and k of every block in a pool, [B B_S]·diag(d)·[A; A_S]; s = 1, d begins
+//	         with half of alpha over the ranks of either part
+//	share    A, B or both are the same in all blocks; s = alpha/r
 //	full     every parameter, with Tune
 //
 // The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off,

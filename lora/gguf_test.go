@@ -128,7 +128,7 @@ func product64(l *adapter.Low) (out, sizes []float64) {
 func TestGGUFKinds(t *testing.T) {
 	base := filepath.Join("testdata", "peft", "base-llama")
 	ids := sequences(31, 2, 7).IDs
-	for _, kind := range []string{"lora", "mos", "vera", "prolora"} {
+	for _, kind := range []string{"lora", "mos", "vera", "prolora", "rasa", "share"} {
 		m := openModel(t, base, "cpu", lm.Options{})
 		o := Options{Kind: kind, Rank: 4, RSLoRA: kind == "lora", Steps: 2, Batch: 2, LR: 0.05}
 		if kind == "mos" {

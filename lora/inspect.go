@@ -19,7 +19,7 @@ import (
 // Inspection says what an adapter's folder holds.
 type Inspection struct {
 	Adapter   string         `json:"adapter"`
-	Kind      string         `json:"kind"` // lora, mos, vera, prolora, miss, gralora or shira
+	Kind      string         `json:"kind"` // one of Kinds but full
 	Base      string         `json:"base,omitempty"`
 	Checked   string         `json:"checked,omitempty"` // folder of the base that everything fits
 	RSLoRA    bool           `json:"use_rslora"`

@@ -9,6 +9,8 @@ var meanings = map[string]string{
 	"miss":    "one small factor for each matrix, repeated along its outputs",
 	"gralora": "each matrix is cut into parts with factors of their own",
 	"shira":   "some elements of each matrix are trained, the others stay",
+	"rasa":    "some ranks of each layer's own beside a pool of ranks that all layers weigh (RaSA)",
+	"share":   "LoRA of which all layers have A, B or both in common (ShareLoRA)",
 	"full":    "every parameter of the model",
 }
 

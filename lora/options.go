@@ -18,10 +18,10 @@ import (
 )
 
 // Kinds are the names of what can be trained.
-var Kinds = []string{"lora", "mos", "vera", "prolora", "miss", "gralora", "shira", "full"}
+var Kinds = []string{"lora", "mos", "vera", "prolora", "miss", "gralora", "shira", "rasa", "share", "full"}
 
 // paired are the kinds with a trained factor on either side.
-var paired = []string{"lora", "mos", "prolora", "gralora"}
+var paired = []string{"lora", "mos", "prolora", "gralora", "rasa", "share"}
 
 // Schedules are the names of the learning rate's schedules.
 var Schedules = optim.ScheduleNames
@@ -31,7 +31,7 @@ var Optimizers = []string{"adamw", "lomo", "adalomo"}
 
 // Options of [Train] and [Tune]. The zero value trains a LoRA on all matrices of the blocks.
 type Options struct {
-	Kind string `json:"kind"` // lora (the default), mos, vera, prolora, miss, gralora, shira; full for Tune
+	Kind string `json:"kind"` // lora (the default), mos, vera, prolora, miss, gralora, shira, rasa, share; full for Tune
 
 	Rank    int     `json:"rank"`    // default 8; of mos less where the pools of a model with few blocks have less
 	Alpha   float64 `json:"alpha"`   // default 16; the change is alpha/rank·B·A
@@ -54,6 +54,8 @@ type Options struct {
 	InParts    int     `json:"in_parts,omitempty"`    // prolora: copies along the inputs; default 2
 	OutParts   int     `json:"out_parts,omitempty"`   // prolora: copies along the outputs; default 2
 
+	SharedRank int    `json:"rasa_k,omitempty"` // rasa: ranks that every block gives to the common pool; default 1
+	Share      string `json:"share,omitempty"`  // share: factors that all blocks have in common: a (the default), b, ab
 	// miss: columns of the trained factor, which repeat along the outputs (mini_r); default: as many as outputs
 	MiniRank int `json:"mini_r,omitempty"`
 	Parts    int `json:"gralora_k,omitempty"` // gralora: parts of each side of a matrix; default 2
@@ -90,8 +92,8 @@ type Options struct {
 	// of its own. Without Steps a run draws as many sequences as those sets have that are drawn at all.
 	Sets []Set   `json:"sets,omitempty"`
 	LR   float64 `json:"lr"` // default 2e-4; kind full: 1e-5
-	// by how much the learning rate of B's factors is that of A's (LoRA+); default: the same. Kinds lora, mos, prolora
-	// and gralora
+	// by how much the learning rate of B's factors is that of A's (LoRA+); default: the same. Kinds lora, mos,
+	// prolora, gralora, rasa and share
 	LRRatio     float64 `json:"lr_ratio,omitempty"`
 	Schedule    string  `json:"schedule"` // constant (the default), linear, cosine
 	Warmup      int     `json:"warmup"`   // steps
@@ -189,6 +191,10 @@ func (o Options) withDefaults() Options {
 		o.DInitial = or(o.DInitial, 0.1)
 	case "prolora":
 		o.Unshared, o.InParts, o.OutParts = or(o.Unshared, 1), or(o.InParts, 2), or(o.OutParts, 2)
+	case "rasa":
+		o.SharedRank = or(o.SharedRank, 1)
+	case "share":
+		o.Share = or(o.Share, string(adapter.ShareA))
 	case "gralora":
 		o.Parts = or(o.Parts, 2)
 	case "shira":
@@ -342,6 +348,8 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 		MiSS:      adapter.MiSSConfig{Mini: o.MiniRank},
 		GraLoRA:   adapter.GraLoRAConfig{Parts: o.Parts, Hybrid: o.Hybrid},
 		SHiRA:     adapter.SHiRAConfig{Mask: o.ShiraMask},
+		RaSA:      adapter.RaSAConfig{Shared: o.SharedRank},
+		Share:     adapter.Sharing(o.Share),
 	}
 
 	for _, p := range o.RankPattern {

@@ -214,6 +214,7 @@ func (o Options) like(c *adapter.Config) Options {
 		}
 	}
 	o.MiniRank, o.Parts, o.Hybrid, o.ShiraMask = c.MiSS.Mini, c.GraLoRA.Parts, c.GraLoRA.Hybrid, c.SHiRA.Mask
+	o.SharedRank, o.Share = c.RaSA.Shared, string(c.Share)
 
 	return o
 }

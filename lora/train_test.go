@@ -41,6 +41,11 @@ var variants = map[string]Options{
 	"dora":         {Kind: "lora", Rank: 3, DoRA: true},
 	"vera":         {Kind: "vera", Rank: 6},
 	"prolora":      {Kind: "prolora", Rank: 5, Unshared: 2, InParts: 3, OutParts: 2},
+	"rasa":         {Kind: "rasa", Rank: 4},
+	"rasa pool":    {Kind: "rasa", Rank: 2, SharedRank: 2},
+	"share a":      {Kind: "share", Rank: 3},
+	"share b":      {Kind: "share", Rank: 3, Share: "b", RSLoRA: true},
+	"share ab":     {Kind: "share", Rank: 3, Share: "ab"},
 	"dropout":      {Kind: "lora", Rank: 3, Dropout: 0.3, Targets: []string{"q", "down"}},
 }
 

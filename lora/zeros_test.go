@@ -200,6 +200,8 @@ var keeping = map[string]Options{
 	"whole":   {Kind: "lora", Rank: 3, Targets: []string{"q"}, Whole: []string{"lm_head"}},
 	"vera":    {Kind: "vera", Rank: 6},
 	"prolora": {Kind: "prolora", Rank: 5, Unshared: 2, InParts: 3, OutParts: 2},
+	"rasa":    {Kind: "rasa", Rank: 3},
+	"share":   {Kind: "share", Rank: 3},
 }
 
 // TestAdapterKeepsZeros: an adapter of any kind that keeps zeros learns, comes back from its files as one that

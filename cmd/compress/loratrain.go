@@ -31,9 +31,9 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"text, JSONL with text, with prompt and completion, with chat messages, or in Alpaca's or ShareGPT's " +
 			"form (of all but texts only the answers are trained on), or a .safetensors file with input_ids and " +
 			"labels [steps,B,T], whose batches are used as they are.\n\n" +
-			"The result is a LoRA in PEFT's form, or with --kind mos, vera and prolora one in a form of its own, " +
-			"which PEFT does not load and compress lora export converts. The folder also gets training.json, and " +
-			"training.html with the curves.\n\n" +
+			"The result is a LoRA in PEFT's form, or with --kind mos, vera, prolora, rasa and share one in a form of " +
+			"its own, which PEFT does not load and compress lora export converts. The folder also gets " +
+			"training.json, and training.html with the curves.\n\n" +
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
 			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +
@@ -195,6 +195,9 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Unshared, "unshared", 1, "`N` prolora: ranks that are not shared, -1 for none")
 	f.IntVar(&o.InParts, "in-parts", 2, "`N` prolora: copies along the inputs")
 	f.IntVar(&o.OutParts, "out-parts", 2, "`N` prolora: copies along the outputs")
+	f.IntVar(&o.SharedRank, "rasa-k", 0, "`N` rasa: ranks that each layer gives to the common pool (default: 1)")
+	f.StringVar(&o.Share, "share", "",
+		"`NAME` share: the factor that all layers have in common: a, b, or ab for both (default: a)")
 	f.IntVar(&o.MiniRank, "mini-r", 0,
 		"`N` miss: train this many columns of the factor, repeated along the outputs (default: one for each output)")
 	f.IntVar(&o.Parts, "gralora-k", 0,

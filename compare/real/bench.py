@@ -113,9 +113,10 @@ class Bench:
         return json.loads(subprocess.run([self.program, "version", "--json"], capture_output=True, check=True).stdout)["version"]
 
     def script(self, name, *args, env=None):
-        """Runs another script of compare/."""
+        """Runs another script of compare/: what it printed."""
         runner = [sys.executable] if name.endswith(".py") else []
-        subprocess.run([*runner, str(HERE.parent / name), *[str(a) for a in args]], check=True, env={**os.environ, **(env or {})})
+        done = subprocess.run([*runner, str(HERE.parent / name), *[str(a) for a in args]], check=True, stdout=subprocess.PIPE, env={**os.environ, **(env or {})})
+        return done.stdout.decode()
 
     # Peers.
 

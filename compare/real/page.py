@@ -148,18 +148,39 @@ def merging(b, f):
     experts = {d: losses[f"expert {d}"][d] for d in parts.NAMES if f"expert {d}" in losses}
     if len(experts) < len(parts.NAMES):
         return []
+    total = f.get("bytes", {})
+    stored = {"base": total.get("base"), "each expert on its own": total.get("experts"), "base + adapters": total.get("adapters")}
     adapters = {"base + adapters": {d: losses[f"adapter {d}"][d] for d in parts.NAMES if f"adapter {d}" in losses}}
-    rows, all_bytes = [], None
+    rows, bars = [], []
     order = {"base": losses["base"], "each expert on its own": experts, **adapters, **{m: x for m, x in losses.items() if not m.startswith(("base", "expert ", "adapter "))}}
     for model, found in order.items():
-        cells = []
+        cells, lost = [], []
         for d in parts.NAMES:
             delta = paired(experts[d]["window_nll"], found[d]["window_nll"])
+            lost.append(delta["difference"])
             cells.append(f"{found[d]['nll']:.3f}" + ("" if found is experts else f" ({delta['difference']:+.3f} ± {delta['error']:.3f})"))
         made = f.get("made " + model)
-        rows.append([model, *cells, f"{made['bytes'] / 1e6:.0f}" if made else "", *(took(made) if made else ("", ""))])
+        takes = made["bytes"] if made else stored.get(model)
+        rows.append([model, *cells, f"{takes / 1e6:.0f}" if takes else "", *(took(made) if made else ("", ""))])
+        bars.append((model + (f" ({takes / 1e6:.0f} MB)" if takes else ""), sum(lost) / len(lost)))
+    plot.bars(b.out / "merging.svg", "Nats a token lost against each expert, mean of three domains", sorted(bars, key=lambda x: x[1]))
     return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
-            "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows)
+            "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
+            "", "![what each way of merging loses](merging.svg)"]
+
+
+def adapters(b, f):
+    lines = ["## Adapters", ""]
+    for name, text in (("skills", "Four skills of the repository's small model at once, held-out loss:"), ("locks", "Codes learned by heart, loss of the codes:")):
+        if name in f:
+            lines += [text, "", f[name]["table"]]
+    return lines if len(lines) > 2 else []
+
+
+def search(b, f):
+    if "search" not in f:
+        return []
+    return ["## Search", "", "See OUT/search/search/report.html.", "", *commands(f["search"])]
 
 
 def evaluation(b, f):
@@ -198,4 +219,4 @@ def editing(b, f):
 
 
 SECTIONS = {"agree": agree, "pruning": pruning, "published": published, "healing": healing, "merging": merging, "evaluation": evaluation,
-            "speed": copied("Speed", "speed/peers/peers.md"), "editing": editing, "seven": seven}
+            "speed": copied("Speed", "speed/peers/peers.md"), "adapters": adapters, "editing": editing, "search": search, "seven": seven}

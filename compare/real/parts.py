@@ -214,7 +214,7 @@ def experts(b):
         }[name]
         path.write_text("".join(json.dumps(r) + "\n" for r in lines))
         (folder / f"{name}.held.jsonl").write_text("".join(json.dumps(r) + "\n" for r in held))
-        (folder / f"{name}.prompts.jsonl").write_text("".join(json.dumps({"text": r.get("prompt") or r["text"]}) + "\n" for r in lines[2000:2048]))
+        (folder / f"{name}.prompts.jsonl").write_text("".join(json.dumps({"text": r.get("prompt") or r["text"]}) + "\n" for r in lines[len(lines) // 2:][:48]))
 
         rate = "1e-3" if name == "math" else "2e-3"
         b.make(b.at(f"{name}-lora"), "lora", "train", b.model, "--data", path, "--batch", 4, "--seqlen", 256, "--steps", b.some(80, 2), "--schedule", "cosine",
@@ -236,16 +236,23 @@ STATIC = {
     "linear": "", "task_arithmetic": "weight: 0.5", "ties": "weight: 0.5, density: 0.2", "dare_ties": "weight: 0.5, density: 0.5", "breadcrumbs": "weight: 0.5, density: 0.9",
     "della": "weight: 0.5, density: 0.5", "sce": "", "model_stock": "", "wudi": "", "wudi_closed": "", "tsv_m": "", "iso_c": "", "pcb": "", "consensus": "",
 }
-MEDIATED = {"averaged": "select: none", "both": "select: {top_k: 15}, keep: {bits: 3}", "routed": "select: all, keep: {bits: 3}",
-            "routed, rank 8": "select: all, keep: {lowrank: 8}"}
+MEDIATED = {  # parameters and type
+    "averaged": ("select: none", "float32"), "both": ("select: {top_k: 15}, keep: {bits: 3}", "float32"),
+    "routed, 3 bits": ("select: all, keep: {bits: 3}", "float32"), "routed, best of 2 %": ("select: all, dense: base, keep: {best: 0.02}", "float32"),
+    "routed, best of 1 %": ("select: all, dense: base, keep: {best: 0.01}", "float32"),
+    "routed, best of 2 %, BF16": ("select: all, dense: base, keep: {best: 0.02}", "bfloat16"),
+}
 
 
 def merging(b):
-    """every static method, mediate in three forms, and adapters beside the base, on the domains of three experts"""
+    """every static method, mediate in several forms, and adapters beside the base, on the domains of three experts"""
     for domain in NAMES:
         judge(b, "base", b.model, domain)
         judge(b, f"expert {domain}", b.out / "experts" / domain, domain)
         judge(b, f"adapter {domain}", b.model, domain, "--adapter", b.out / "experts" / f"{domain}-lora")
+
+    adapter = sum(size(b.out / "experts" / f"{n}-lora") for n in NAMES)
+    b.once("bytes", lambda: {"base": size(b.model), "experts": sum(size(b.out / "experts" / n) for n in NAMES), "adapters": size(b.model) + adapter})
 
     for method, parameters in b.some(STATIC, {m: STATIC[m] for m in ("linear", "ties")}).items():
         recipe = b.at(f"{method}.yaml")
@@ -254,12 +261,12 @@ def merging(b):
         recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
         merged(b, method, recipe)
 
-    for name, parameters in MEDIATED.items():
-        recipe = b.at(f"mediate-{name.replace(', ', '-').replace(' ', '-')}.yaml")
+    for name, (parameters, dtype) in MEDIATED.items():
+        recipe = b.at(f"mediate-{name.replace(', ', '-').replace(' ', '-').replace('%', 'percent')}.yaml")
         listed = "".join(f"- {{model: {b.out / 'experts' / n}, name: {n}}}\n" for n in NAMES)
         prompts = ", ".join(f"{n}: {b.out / 'experts' / f'{n}.prompts.jsonl'}" for n in NAMES)
         recipe.write_text(f"merge_method: mediate\nbase_model: {b.model}\nmodels:\n{listed}"
-                          f"parameters: {{{parameters}, router: {{prompts: {{{prompts}}}}}}}\ndtype: float32\n")
+                          f"parameters: {{{parameters}, router: {{prompts: {{{prompts}}}}}}}\ndtype: {dtype}\n")
         merged(b, f"mediate {name}", recipe)
 
 
@@ -283,9 +290,10 @@ def merged(b, name, recipe):
 # Adapters, editing, search.
 
 def adapters(b):
-    """kinds of adapters with as many parameters on four skills at once (compare/shards.sh, the repository's small family)"""
-    b.script("shards.sh", b.program, b.root / "testdata" / "nano", b.at("shards"), b.threads,
-             env={"STEPS": "4", "SEEDS": "0", "RATES": "1e-2", "KINDS": "lora2 mos2"} if b.quick else None)
+    """kinds of adapters with as many parameters on four skills at once, and learning codes by heart (compare/shards.sh, the repository's small family)"""
+    few = {"STEPS": "4", "SEEDS": "0", "RATES": "1e-2", "KINDS": "lora2 mos2"} if b.quick else {}
+    for name, env in (("skills", {"STEPS": "150", "BATCH": "8", "RATES": "5e-3 1e-2 2e-2"}), ("locks", {"LOCKS": "400", "STEPS": "400", "BATCH": "50", "RATES": "1e-2 3e-2"})):
+        b.once(name, lambda: {"table": b.script("shards.sh", b.program, b.root / "testdata" / "nano", b.at(name), b.threads, env={**env, **few})})
 
 
 def editing(b):

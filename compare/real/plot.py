@@ -1,4 +1,4 @@
-"""A line chart as SVG: categories along x, one line for each method, its name at its end."""
+"""Charts as SVG: lines over categories, each with its name at its end, and bars with names and values."""
 import html
 import math
 
@@ -35,6 +35,25 @@ def lines(path, title, categories, series, log=False):
         out += [f'<circle cx="{x(i):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"><title>{html.escape(name)}: {v:.4g}</title></circle>' for i, v in points]
         out.append(f'<line x1="{last + 4:.1f}" y1="{y(points[-1][1]):.1f}" x2="{last + 18:.1f}" y2="{ends[n]:.1f}" stroke="{colour}" stroke-width="0.7"/>'
                    f'<text x="{last + 22:.1f}" y="{ends[n] + 4:.1f}" fill="{colour}">{html.escape(name)}</text>')
+    path.write_text("\n".join([*out, "</svg>"]) + "\n")
+
+
+def bars(path, title, values):
+    """values: [(name, value)], from the top down; values begin at zero."""
+    step, left = 22, 300
+    high = TOP + step * len(values) + 10
+    low, top = min(0, *(v for _, v in values)), max(0, *(v for _, v in values))
+
+    def x(v):
+        return left + (v - low) / (top - low or 1) * (WIDE - left - 70)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {high}" font-family="system-ui, sans-serif" font-size="12">',
+           f'<rect width="{WIDE}" height="{high}" fill="#ffffff"/>', f'<text x="12" y="22" font-size="15">{html.escape(title)}</text>']
+    for i, (name, value) in enumerate(values):
+        y = TOP + step * i
+        out.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
+                   f'<rect x="{min(x(0), x(value)):.1f}" y="{y + 2}" width="{max(1, abs(x(value) - x(0))):.1f}" height="14" fill="{COLOURS[0]}"/>'
+                   f'<text x="{max(x(0), x(value)) + 6:.1f}" y="{y + 13}" fill="#555555">{value:.3f}</text>')
     path.write_text("\n".join([*out, "</svg>"]) + "\n")
 
 

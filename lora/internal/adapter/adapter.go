@@ -97,7 +97,8 @@ func (p *Param) Vector() bool { return p.Value.Rows == 1 && !p.Elements }
 func (p *Param) Up() bool {
 	part := p.Name[strings.LastIndexByte(strings.TrimSuffix(p.Name, ".weight"), '.')+1:]
 	switch strings.TrimSuffix(part, ".weight") {
-	case "lora_B", "lora_embedding_B", "pool_B", "prolora_B", "unshared_B", "gralora_B", "gralora_B_general":
+	case "lora_B", "lora_embedding_B", "pool_B", "prolora_B", "unshared_B", "gralora_B", "gralora_B_general",
+		"rasa_B", "share_B", "shared_B":
 		return true
 	}
 	return false

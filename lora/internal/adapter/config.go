@@ -14,6 +14,8 @@ const (
 	MiSS    Kind = "miss"    // sums of the inputs, r apart, times one trained factor
 	GraLoRA Kind = "gralora" // a pair of factors for each of k × k parts of a matrix
 	SHiRA   Kind = "shira"   // elements of the matrix at places that are chosen once
+	RaSA    Kind = "rasa"    // some ranks of a module's own, and a pool of ranks that all blocks weigh
+	Share   Kind = "share"   // ShareLoRA: all blocks have A, B or both in common
 )
 
 // Biases says which biases of the base are trained.
@@ -56,6 +58,8 @@ type Config struct {
 	MiSS    MiSSConfig
 	GraLoRA GraLoRAConfig
 	SHiRA   SHiRAConfig
+	RaSA    RaSAConfig
+	Share   Sharing
 
 	// KeepZeros: where a matrix of the base is zero, the adapter changes nothing, so that a pruned base keeps
 	// its pattern. PEFT does not know this.
@@ -97,6 +101,21 @@ type PRoLoRAConfig struct {
 	OutParts int // n: copies along the outputs
 }
 
+// RaSAConfig is the part of a configuration that RaSA has.
+type RaSAConfig struct {
+	Shared int // k: ranks that every block gives to the pool
+}
+
+// Sharing says which factors all blocks of a kind of projection have in common under ShareLoRA.
+type Sharing string
+
+// The choices.
+const (
+	ShareA    Sharing = "a"
+	ShareB    Sharing = "b"
+	ShareBoth Sharing = "ab"
+)
+
 // MiSSConfig is the part of a configuration that MiSS has.
 type MiSSConfig struct {
 	Mini int // mini_r: columns of the factor, which repeat along the outputs; 0: as many as outputs
@@ -133,7 +152,7 @@ type Pattern struct {
 // ScaleOf is the factor on the product of a module's factors.
 func (c *Config) ScaleOf(rank int, alpha float64) float64 {
 	switch {
-	case c.Kind == VeRA || c.Kind == MiSS || c.Kind == SHiRA:
+	case c.Kind == VeRA || c.Kind == MiSS || c.Kind == SHiRA || c.Kind == RaSA:
 		return 1
 	case c.Kind == GraLoRA:
 		return alpha / float64(c.Rank+c.GraLoRA.Hybrid)

@@ -61,6 +61,12 @@ func count(c *adapter.Config, modules []adapter.Module) (trained, frozen int64, 
 			trained += int64(c.Rank) * int64(cols)
 		}
 		return trained, 0, nil
+	case adapter.RaSA:
+		trained, err = countPools(c, chosen)
+		return trained, 0, err
+	case adapter.Share:
+		trained, err = countShares(c, chosen)
+		return trained, 0, err
 	case adapter.GraLoRA, adapter.SHiRA:
 		for _, m := range chosen {
 			trained += int64(c.Rank+c.GraLoRA.Hybrid) * int64(m.In+m.Out)

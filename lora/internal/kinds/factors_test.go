@@ -119,6 +119,11 @@ func configs() map[string]adapter.Config {
 		"prolora, all shared": {Kind: adapter.PRoLoRA, Targets: all, PRoLoRA: adapter.PRoLoRAConfig{
 			InParts: 2, OutParts: 1,
 		}},
+		"rasa":             {Kind: adapter.RaSA, Targets: all, RaSA: adapter.RaSAConfig{Shared: 1}},
+		"rasa, pool alone": {Kind: adapter.RaSA, Targets: all, RaSA: adapter.RaSAConfig{Shared: 4}},
+		"share a":          {Kind: adapter.Share, Targets: all, Share: adapter.ShareA},
+		"share b":          {Kind: adapter.Share, Targets: all, Share: adapter.ShareB},
+		"share both":       {Kind: adapter.Share, Targets: all, Share: adapter.ShareBoth},
 	}
 	for name, c := range list {
 		c.Rank = 4
@@ -283,6 +288,9 @@ func checkStart(t *testing.T, name string, l *adapter.Low, base *small) {
 	}
 	if _, frozen := l.Factors.(Vector); !l.Module.Table && !frozen {
 		bound := float32(1 / math.Sqrt(float64(l.Module.In)))
+		if p, weighed := l.Factors.(Pooled); weighed {
+			bound *= slices.Max(p.D.Data())
+		}
 		if top := max(slices.Max(x.Buf.F32()), -slices.Min(x.Buf.F32())); top > bound || top < bound/2 {
 			t.Errorf("%s: %s starts with up to %g, the bound is %g", name, l.Module.Path, top, bound)
 		}
@@ -305,6 +313,53 @@ func checkStart(t *testing.T, name string, l *adapter.Low, base *small) {
 		}
 		if math.Abs(float64(m)-math.Sqrt(square)) > 1e-6*math.Sqrt(square) {
 			t.Errorf("%s: magnitude %d of %s is %g, the norm %g", name, o, l.Module.Path, m, math.Sqrt(square))
+		}
+	}
+}
+
+// TestPools: RaSA's blocks have r-k ranks of their own and one pool for each kind of projection, half of alpha for
+// either; ShareLoRA's have in common what they are to have, and nothing else.
+func TestPools(t *testing.T) {
+	list := configs()
+	a, err := New(list["rasa"], newSmall(false), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first, second := a.Find("model.layers.0.mlp.up_proj"), a.Find("model.layers.1.mlp.up_proj")
+	x, y := first.Factors.(Pooled), second.Factors.(Pooled)
+	if x.SharedA != y.SharedA || x.SharedB != y.SharedB || x.OwnA == y.OwnA || x.D == y.D {
+		t.Error("the pool is not what the blocks have in common")
+	}
+	if a.Find("model.layers.0.mlp.gate_proj").Factors.(Pooled).SharedA == x.SharedA {
+		t.Error("two kinds of projections have one pool")
+	}
+	// Rank 4, of which one is shared by two blocks; alpha is 8.
+	if want := []float32{4. / 3, 4. / 3, 4. / 3, 2, 2}; first.Rank != 5 || first.Scale != 1 ||
+		!slices.Equal(x.D.Data(), want) {
+		t.Errorf("rank %d, scale %g, weights %v", first.Rank, first.Scale, x.D.Data())
+	}
+
+	for name, common := range map[string][2]bool{
+		"share a": {true, false}, "share b": {false, true}, "share both": {true, true},
+	} {
+		a, err := New(list[name], newSmall(false), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y := a.Low[0].Factors.(Shared), a.Low[7].Factors.(Shared)
+		if got := [2]bool{x.A == y.A, x.B == y.B}; got != common || a.Low[0].Module.Role != a.Low[7].Module.Role {
+			t.Errorf("%s: A and B in common: %v", name, got)
+		}
+	}
+
+	for _, c := range []adapter.Config{
+		{Kind: adapter.RaSA, Rank: 2, Alpha: 1, Targets: list["rasa"].Targets, RaSA: adapter.RaSAConfig{Shared: 3}},
+		{Kind: adapter.RaSA, Rank: 2, Alpha: 1, Targets: list["rasa"].Targets},
+		{Kind: adapter.Share, Rank: 2, Alpha: 1, Targets: list["rasa"].Targets, Share: "c"},
+	} {
+		if _, err := New(c, newSmall(false), 1); !errors.Is(err, adapter.ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func check(c *adapter.Config) error {
 	case c.DoRA && c.KeepZeros:
 		return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keep_zeros leaves a part",
 			adapter.ErrConfig)
-	case c.RSLoRA && (c.Kind == adapter.VeRA || c.Kind == adapter.MiSS || c.Kind == adapter.SHiRA):
+	case c.RSLoRA && slices.Contains([]adapter.Kind{adapter.VeRA, adapter.MiSS, adapter.SHiRA, adapter.RaSA}, c.Kind):
 		return fmt.Errorf("%w: kind %s has no scale", adapter.ErrConfig, c.Kind)
 	case c.RSLoRA && c.Kind == adapter.GraLoRA:
 		return fmt.Errorf("%w: GraLoRA's scale is alpha by all ranks, not by their root", adapter.ErrConfig)
@@ -133,10 +133,14 @@ func low(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
 		return grains(c, chosen)
 	case adapter.SHiRA:
 		return elements(c, chosen)
+	case adapter.RaSA:
+		return pools(c, chosen)
+	case adapter.Share:
+		return shares(c, chosen)
 	}
 
-	return nil, fmt.Errorf("%w: kind %.100q; known: lora, mos, vera, prolora, miss, gralora, shira", adapter.ErrConfig,
-		c.Kind)
+	return nil, fmt.Errorf("%w: kind %.100q; known: lora, mos, vera, prolora, miss, gralora, shira, rasa, share",
+		adapter.ErrConfig, c.Kind)
 }
 
 // Low makes the change of one module, of zeros, by a configuration whose sizes fit it.
@@ -311,6 +315,12 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 			if g.OwnA != nil {
 				start(g.OwnA, seed, l.Module.In)
 			}
+		}
+	case adapter.RaSA:
+		startPools(&a.Config, a.Low, seed)
+	case adapter.Share:
+		for _, l := range a.Low { // of factors in common once for each block, with the same numbers
+			start(l.Factors.(Shared).A, seed, l.Module.In)
 		}
 	case adapter.MiSS: // D begins at zero
 	case adapter.SHiRA: // values begin at zero

@@ -2,9 +2,11 @@ package kinds
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
 // Bytes of a parameter: its value, and for training its gradient and the optimiser's two moments, and the
@@ -22,6 +24,19 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 		return err
 	}
 
+	blocks := map[string]int{} // that share a pool
+	if c.Kind == adapter.RaSA {
+		types, err := mos.Types(chosen)
+		if err != nil {
+			return err
+		}
+		for _, t := range types {
+			for _, m := range t.Modules {
+				blocks[m.Path] = len(t.Modules)
+			}
+		}
+	}
+
 	sum, widest := 0.0, 0.0
 	for _, m := range chosen {
 		r := c.Rank
@@ -30,6 +45,8 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 			r, _ = of(m.Path)
 		case adapter.GraLoRA:
 			r = c.GraLoRA.Parts*c.Rank + c.GraLoRA.Hybrid
+		case adapter.RaSA:
+			r = c.Rank + (blocks[m.Path]-1)*c.RaSA.Shared
 		}
 		sum += float64(r) * (float64(m.In) + float64(m.Out))
 		widest = max(widest, float64(r)*(float64(m.In)+float64(m.Out)))
@@ -39,7 +56,8 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 	switch {
 	case c.Kind == adapter.VeRA: // the factors are those of all modules
 		bytes = heldBytes * widest
-	case c.Kind != adapter.MoS && c.Kind != adapter.PRoLoRA && trains:
+	case slices.Contains([]adapter.Kind{adapter.MoS, adapter.PRoLoRA, adapter.RaSA, adapter.Share}, c.Kind):
+	case trains:
 		bytes = trainedBytes * sum
 	}
 

@@ -39,6 +39,9 @@ type config struct {
 	InParts  int `json:"in_parts,omitempty"`
 	OutParts int `json:"out_parts,omitempty"`
 
+	SharedRank int    `json:"rasa_k,omitempty"`
+	Share      string `json:"share,omitempty"`
+
 	Targets  json.RawMessage `json:"target_modules"`
 	Exclude  json.RawMessage `json:"exclude_modules,omitempty"`
 	Layers   []int           `json:"layers_to_transform,omitempty"`
@@ -51,7 +54,10 @@ type config struct {
 	BaseHash string          `json:"base_fingerprint,omitempty"`
 }
 
-var named = map[string]adapter.Kind{"MOS": adapter.MoS, "VERA_NATIVE": adapter.VeRA, "PROLORA": adapter.PRoLoRA}
+var named = map[string]adapter.Kind{
+	"MOS": adapter.MoS, "VERA_NATIVE": adapter.VeRA, "PROLORA": adapter.PRoLoRA,
+	"RASA_NATIVE": adapter.RaSA, "SHARELORA": adapter.Share,
+}
 
 // Handles reports whether this package reads adapters of a peft_type.
 func Handles(peftType string) bool { return named[peftType] != "" }
@@ -74,8 +80,8 @@ func parse(text []byte) (*adapter.Config, error) {
 	kind, ok := named[f.Type]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%w: peft_type %.100q; known here: MOS, VERA_NATIVE, PROLORA", adapter.ErrUnsupported,
-			f.Type)
+		return nil, fmt.Errorf("%w: peft_type %.100q; known here: %s", adapter.ErrUnsupported, f.Type,
+			strings.Join(slices.Sorted(maps.Keys(named)), ", "))
 	case f.Version != version:
 		return nil, fmt.Errorf("%w: format_version %d; this program reads %d", adapter.ErrUnsupported, f.Version,
 			version)
@@ -92,6 +98,8 @@ func parse(text []byte) (*adapter.Config, error) {
 		},
 		VeRA:    adapter.VeRAConfig{DInitial: f.DInitial, Seed: f.Seed},
 		PRoLoRA: adapter.PRoLoRAConfig{Unshared: f.Unshared, InParts: f.InParts, OutParts: f.OutParts},
+		RaSA:    adapter.RaSAConfig{Shared: f.SharedRank},
+		Share:   adapter.Sharing(f.Share),
 	}
 
 	if kind == adapter.MoS && f.Sampling == "" {
@@ -212,6 +220,10 @@ func format(a *adapter.Adapter) ([]byte, error) {
 		f.Unshared = c.PRoLoRA.Unshared
 		f.InParts = c.PRoLoRA.InParts
 		f.OutParts = c.PRoLoRA.OutParts
+	case adapter.RaSA:
+		f.Type, f.SharedRank = "RASA_NATIVE", c.RaSA.Shared
+	case adapter.Share:
+		f.Type, f.Share = "SHARELORA", string(c.Share)
 	default:
 		return nil, fmt.Errorf("%w: kind %s has no native form", adapter.ErrUnsupported, c.Kind)
 	}

@@ -20,11 +20,13 @@ var only = []struct {
 	{[]string{"mini-r"}, []string{"miss"}},
 	{[]string{"gralora-k", "hybrid-r"}, []string{"gralora"}},
 	{[]string{"shira-mask"}, []string{"shira"}},
-	{[]string{"rslora"}, []string{"mos", "lora", "vera", "prolora"}},
-	{[]string{"alpha"}, []string{"mos", "lora", "vera", "prolora", "gralora"}},
-	{[]string{"dropout", "bias"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora"}},
-	{[]string{"lr-ratio"}, []string{"mos", "lora", "prolora", "gralora"}},
-	{[]string{"rank"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira"}},
+	{[]string{"rasa-k"}, []string{"rasa"}},
+	{[]string{"share"}, []string{"share"}},
+	{[]string{"rslora"}, []string{"mos", "lora", "vera", "prolora", "share"}},
+	{[]string{"alpha"}, []string{"mos", "lora", "vera", "prolora", "gralora", "rasa", "share"}},
+	{[]string{"dropout", "bias"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "rasa", "share"}},
+	{[]string{"lr-ratio"}, []string{"mos", "lora", "prolora", "gralora", "rasa", "share"}},
+	{[]string{"rank"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira", "rasa", "share"}},
 }
 
 // Idle refuses flags that were given and would have no effect beside the others.

@@ -1,0 +1,72 @@
+"""The table and the picture of a study of editors (compare/study.py), from the folders of one or more runs on the same model, edits and texts:
+
+    python3 compare/studytable.py PICTURE.svg OUT...        # prints Markdown; of rows that two runs have the later run's counts
+
+Columns are those of docs/evidence/editing.md; a star marks what its run found significantly worse than the unedited model.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "real"))
+import plot
+
+TASKS = {"text_wikitext": "WikiText-2", "text_gsm8k": "GSM8K", "arc_easy": "ARC-Easy", "commonsense_qa": "CommonsenseQA", "mmlu": "MMLU"}
+
+
+def seconds(folder):
+    """CPU-seconds an edit, by editor and count."""
+    found = {}
+    for sequence in json.loads((folder / "timings.json").read_text()):
+        edits, spent = 0, 0.0
+        for t in sequence["timings"]:
+            edits, spent = edits + t["edits"], spent + t.get("cpu_seconds", 0)
+            if t["edits"]:
+                found[sequence["editor_name"], edits] = spent / edits
+    return found
+
+
+def read(folders):
+    """Rows by editor and count, the unedited model under ("unedited", 0), and what an edit cost."""
+    rows, cost = {}, {}
+    for folder in folders:
+        for row in json.loads((folder / "results.json").read_text())["models"][0]["rows"]:
+            rows[row.get("editor") or "unedited", row["edits"]] = row
+        cost.update(seconds(folder))
+    return rows, cost
+
+
+def line(name, edits, row, cost):
+    held = row["held"]
+    cells = [name, edits, f"{held['mean']:.2f} ({held['low']:.2f}–{held['high']:.2f})", f"{row['exact']:.2f}", f"{row['paraphrase']:.2f}",
+             f"{row['neighborhood']:.2f}", f"{row['drift_kl']:.3f}", f"{row['drift_agreement']:.2f}"]
+    for task in TASKS:
+        found = row["abilities"].get(task)
+        text = task.startswith("text_")
+        cells.append("" if found is None else (f"{found['value']:.1f}" if text else f"{found['value']:.2f}") + ("*" if edits and found.get("lost") else ""))
+    spent = cost.get((name, edits))
+    return "| " + " | ".join(str(c) for c in [*cells, f"{spent:.1f}" if spent else ""]) + " |"
+
+
+def main():
+    rows, cost = read([Path(p) for p in sys.argv[2:]])
+    print("| editor | edits | success | exact | paraphrases | neighbours | drift, nats | top-1 kept | " + " | ".join(TASKS.values()) + " | CPU-s an edit |")
+    print("|---" * 14 + "|")
+    names = list(dict.fromkeys(n for n, _ in rows))
+    for name in names:
+        for edits in sorted(e for n, e in rows if n == name):
+            print(line(name, edits, rows[name, edits], cost))
+
+    counts = sorted({e for _, e in rows})
+    base = rows["unedited", 0]["abilities"]["text_gsm8k"]["value"]
+    series = []
+    for name in names[1:]:
+        points = [(counts.index(e), rows[name, e]["abilities"]["text_gsm8k"]["value"]) for n, e in sorted(rows) if n == name]
+        series.append((name, [(0, base), *points]))
+    plot.lines(Path(sys.argv[1]), "Perplexity a word of GSM8K's problems, by edits", ["unedited", *(f"{c} edits" for c in counts[1:])],
+               sorted(series, key=lambda s: -s[1][-1][1]))
+
+
+if __name__ == "__main__":
+    main()
