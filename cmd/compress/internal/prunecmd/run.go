@@ -218,6 +218,11 @@ func (p *pruning) run() (*Report, error) {
 		noteSearch(p.job, p.opts.SearchDisk(p.model))
 	}
 	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
+	if !p.flags.Resume { // how much is left of a run that is resumed, the first progress says
+		if err := p.forecast(w); err != nil {
+			return nil, err
+		}
+	}
 
 	if p.flags.PPL != "" {
 		var err error
@@ -253,6 +258,14 @@ func (p *pruning) run() (*Report, error) {
 	}
 
 	return r, err
+}
+
+// forecast says what the run will take; w is the text of a perplexity, if one is measured.
+func (p *pruning) forecast(w corpus.Windows) error {
+	if len(p.calib.IDs) > 0 {
+		return p.job.Forecast(p.model, p.calib, memory(p.model, p.opts, p.calib), true)
+	}
+	return p.job.Forecast(p.model, w, cli.PassMemory(p.model, w.SeqLen, w.SeqLen), false)
 }
 
 // prune does the work between the outputs' beginning and their end.
