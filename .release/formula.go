@@ -8,6 +8,10 @@ import (
 // formula writes what Homebrew installs the program by: a file for a tap, with the sums of the archives of four
 // platforms.
 func (r *release) formula(sums map[string]string) error {
+	if len(sums) < 4 {
+		return nil // not a whole release
+	}
+
 	archive := func(platform string) string {
 		name := fmt.Sprintf("compress_%s_%s.tar.gz", r.version, strings.ReplaceAll(platform, "/", "_"))
 		return fmt.Sprintf("      url \"%s/v%s/%s\"\n      sha256 \"%s\"\n", r.url, r.version,

@@ -9,7 +9,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -17,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,14 +52,20 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("release: ")
 
-	var key string
+	var key, only string
 	r := &release{}
 	ref := flag.String("ref", "HEAD", "`TAG` or commit to build")
 	flag.StringVar(&r.out, "out", "", "`DIR` folder for the result, which must be empty or not there")
 	flag.StringVar(&key, "key", "", "`FILE` SSH key that signs the checksums; empty: they are not signed")
 	flag.StringVar(&r.url, "url", "https://github.com/modelcompress/compress/releases/download",
 		"`URL` under which each release has a folder named by its tag")
+	flag.StringVar(&only, "targets", "", "`LIST` build for these platforms alone, such as linux/amd64,darwin/arm64")
 	flag.Parse()
+	if only != "" {
+		targets = slices.DeleteFunc(targets, func(t target) bool {
+			return !slices.Contains(strings.Split(only, ","), t.os+"/"+t.arch)
+		})
+	}
 	if r.out == "" || flag.NArg() > 0 {
 		log.Fatal("want -out DIR, and nothing after the flags")
 	}
@@ -116,7 +122,10 @@ func (r *release) make(ref, key string) error {
 		fmt.Printf("%s/%s\n", t.os, t.arch)
 	}
 
-	return errors.Join(r.formula(sums), r.sign(key))
+	if err := r.formula(sums); err != nil {
+		return err
+	}
+	return r.sign(key)
 }
 
 // clone makes a copy of the repository at a commit, with its tags, which is what the build takes its version from.
