@@ -93,7 +93,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 
 	r, err := p.run()
 	if err != nil {
-		return nil, errors.Join(err, p.stop(err))
+		return nil, errors.Join(err, p.opts.Stop(err))
 	}
 
 	if done != nil {
@@ -165,10 +165,6 @@ func (p *pruning) begin() error {
 	if err := p.beginFactors(); err != nil {
 		return err
 	}
-	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
-	if err != nil {
-		return err
-	}
 
 	overwrite := p.flags.Overwrite
 	if p.flags.Save == "bitmask" {
@@ -184,8 +180,8 @@ func (p *pruning) begin() error {
 			p.flags.Out)
 	}
 
-	p.opts.Out, err = p.model.NewSaver(p.dense,
-		lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume, Fingerprint: fingerprint})
+	err := p.opts.Begin(p.job.Ctx, p.model, p.calib, p.dense,
+		lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume})
 	if err != nil || p.flags.Masks == "" {
 		return err
 	}
