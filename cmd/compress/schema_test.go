@@ -187,7 +187,7 @@ func TestSchemas(t *testing.T) {
 	h := hubtest.New(t)
 	h.Data = "openai/gsm8k"
 	for _, split := range []string{"train", "test"} {
-		h.Files["main/"+split+"-00000-of-00001.parquet"] = "records"
+		h.Files["main/"+split+"-00000-of-00001.parquet"] = "records of " + split
 	}
 	t.Setenv("HF_ENDPOINT", h.URL)
 	t.Setenv("HF_HOME", t.TempDir())
