@@ -75,13 +75,8 @@ func Perplexity(ctx context.Context, dir, file string, dev kernels.Device, o Per
 // Cut lays sequences over a file for the model, with its tokenizer: [corpus.Cut] with the model's vocabulary and, where
 // o says none, its default length, or that of the whole text where it is shorter.
 func (m *Model) Cut(ctx context.Context, file string, o corpus.CutOptions) (corpus.Windows, error) {
-	// A nil *tokenizer.Tokenizer in the interface would not be nil, which is what corpus asks about.
-	var text corpus.Tokenizer
-	tok, err := m.Tokenizer()
-	switch {
-	case err == nil:
-		text = tok
-	case !errors.Is(err, fs.ErrNotExist):
+	text, err := m.textTokenizer()
+	if err != nil {
 		return corpus.Windows{}, err
 	}
 
@@ -91,6 +86,34 @@ func (m *Model) Cut(ctx context.Context, file string, o corpus.CutOptions) (corp
 	}
 
 	return corpus.Cut(ctx, file, text, o)
+}
+
+// Sample draws sequences from a file for the model, with its tokenizer: [corpus.Sample] with the model's vocabulary and,
+// where o says none, its default length. It is what calibration takes, and [Model.Cut] what is measured on.
+func (m *Model) Sample(ctx context.Context, file string, o corpus.SampleOptions) (corpus.Windows, error) {
+	text, err := m.textTokenizer()
+	if err != nil {
+		return corpus.Windows{}, err
+	}
+
+	if o.VocabSize = m.config.Vocab; o.SeqLen == 0 {
+		o.SeqLen = m.DefaultSeqLen()
+	}
+
+	return corpus.Sample(ctx, file, text, o)
+}
+
+// textTokenizer is the tokenizer in the folder of the model, nil if there is none. A nil *tokenizer.Tokenizer in the
+// interface would not be nil, which is what corpus asks about.
+func (m *Model) textTokenizer() (corpus.Tokenizer, error) {
+	tok, err := m.Tokenizer()
+	switch {
+	case err == nil:
+		return tok, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	return nil, nil
 }
 
 // DefaultSeqLen is the length of sequences where none is asked for: 2048 tokens, or the model's positions if they are

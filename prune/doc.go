@@ -8,6 +8,10 @@
 // # Use
 //
 //	o := prune.Options{Metric: prune.Wanda(), Sparsity: 0.5}
+//	report, err := prune.Folder(ctx, "MODEL", "pruned", dev, o, prune.FolderOptions{Calib: "calib.txt"})
+//
+// That is a folder into a folder. A model that is open already, and may stay in memory, goes through [Model]:
+//
 //	o.Out, err = model.NewSaver("pruned", lm.SaveOptions{}) // nil: in memory alone
 //	report, err := prune.Model(ctx, model, calib, o)
 //

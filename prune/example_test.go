@@ -99,3 +99,32 @@ func check(err error) {
 		panic(err)
 	}
 }
+
+// A checkpoint folder is pruned into another one, which any tool loads.
+func ExampleFolder() {
+	ctx := context.Background()
+	const nano = "../testdata/nano/"
+	dev, err := device.Open("cpu", device.Options{})
+	check(err)
+	defer dev.Close()
+
+	dir, err := os.MkdirTemp("", "pruned")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	o := prune.Options{Metric: prune.Wanda(), Sparsity: 0.5}
+	report, err := prune.Folder(ctx, nano+"base", filepath.Join(dir, "half"), dev, o, prune.FolderOptions{
+		Calib: nano + "text/calib.txt", Sample: corpus.SampleOptions{Samples: 32, SeqLen: 256},
+	})
+	check(err)
+
+	text := nano + "text/test.txt"
+	cut := lm.PerplexityOptions{Cut: corpus.CutOptions{SeqLen: 256}}
+	before, err := lm.Perplexity(ctx, nano+"base", text, dev, cut)
+	check(err)
+	after, err := lm.Perplexity(ctx, filepath.Join(dir, "half"), text, dev, cut)
+	check(err)
+	fmt.Printf("%.0f %% zeros, perplexity %.2f before and %.2f after\n", 100*report.Total.Sparsity, before.Perplexity,
+		after.Perplexity)
+	// Output: 50 % zeros, perplexity 1.91 before and 2.17 after
+}

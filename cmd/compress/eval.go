@@ -144,7 +144,8 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 		Use:   "list",
 		Short: "List the tasks that come with the program",
 		Long: "Lists the tasks, groups and tags whose definitions come with the program. Their data do not come " +
-			"with it; compress eval tasks show TASK says which files a task reads.",
+			"with it; compress eval tasks fetch TASK downloads them, and compress eval tasks show TASK says which files a " +
+			"task reads and how to get them.",
 		Example: "compress eval tasks list", Unused: []string{"device", "threads", "seed"},
 		Args: cobra.NoArgs,
 		Run:  func(j *cli.Job, _ []string) (any, error) { return evalcmd.Definitions(j, nil) },
@@ -178,17 +179,37 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 		"`N` check only the first N documents of each task, or a fraction such as 0.5 (default: all)")
 	cli.Inputs(check, "task-data")
 	cli.Alias(check, "data", "task-data")
+	var out, token string
+	fetch := a.Verb(cli.Verb{
+		Use:   "fetch TASK… --out DIR",
+		Short: "Download the data of tasks",
+		Long: "Downloads the data files of tasks that come with the program from the Hugging Face hub, under the " +
+			"names by which the tasks look for them: eval takes the folder as --task-data. Files that are there " +
+			"stay. What is not on the hub (PIQA, Social IQa, BIG-bench Hard, WikiText) is left to curl: its commands " +
+			"are printed, and the exit code is 1. compress eval tasks show says the same for a single task. " +
+			"HF_ENDPOINT names another hub; HF_TOKEN is for those that ask for it.",
+		Example: "compress eval tasks fetch arc_easy hellaswag --out data\n" +
+			"compress eval MODEL --tasks arc_easy,hellaswag --task-data data",
+		Unused: []string{"device", "threads", "seed"},
+		Args:   cobra.MinimumNArgs(1),
+		Run:    func(j *cli.Job, args []string) (any, error) { return evalcmd.Fetch(j, args, out, token) },
+	})
+	fetch.Flags().StringVar(&out, "out", "", "`DIR` folder for the files")
+	fetch.Flags().StringVar(&token, "token-file", "", "`FILE` file with a token for the hub")
+	cli.Inputs(fetch, "token-file")
+	cli.Require(fetch, "out")
+
 	cmd := a.Verb(cli.Verb{
-		Use: "tasks", Short: "List, show and check tasks",
+		Use: "tasks", Short: "List, show, fetch and check tasks",
 		Unused: []string{"device", "threads", "seed", "json", "report", "quiet"},
-		Long: "Lists the tasks that come with the program, shows how a task is defined, and checks task files and " +
-			"their data without a model.",
+		Long: "Lists the tasks that come with the program, shows how a task is defined, downloads their data, and " +
+			"checks task files and their data without a model.",
 		Example: "compress eval tasks list\ncompress eval tasks check my-task.yaml", Args: cobra.NoArgs,
 		Run: func(*cli.Job, []string) (any, error) {
-			return nil, cli.Usagef("list, show or check? see compress eval tasks --help")
+			return nil, cli.Usagef("list, show, fetch or check? see compress eval tasks --help")
 		},
 	})
 
-	cmd.AddCommand(list, show, check)
+	cmd.AddCommand(list, show, fetch, check)
 	return cmd
 }

@@ -38,3 +38,24 @@ func TestPull(t *testing.T) {
 		},
 	})
 }
+
+// TestFetch runs the command lines of testdata/hubdata against a hub on this machine that has one data set.
+func TestFetch(t *testing.T) {
+	h := hubtest.New(t)
+	h.Data = "openai/gsm8k"
+	for _, split := range []string{"train", "test"} {
+		h.Files["main/"+split+"-00000-of-00001.parquet"] = "records of " + split
+	}
+
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/hubdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HF_ENDPOINT", h.URL)
+			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "home"))
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code": exitCode, "json": jsonValue, "schema": fitsSchema,
+		},
+	})
+}

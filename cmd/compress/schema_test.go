@@ -43,6 +43,7 @@ var reportRuns = []string{
 	"version",
 	"pull a/b --dry-run",
 	"pull a/b",
+	"eval tasks fetch gsm8k --out fetched",
 	"inspect nano/base --verify --tensors",
 	"inspect --device cpu",
 	"inspect diff nano/base nano/sums",
@@ -183,7 +184,12 @@ func TestSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	t.Setenv("HF_ENDPOINT", hubtest.New(t).URL)
+	h := hubtest.New(t)
+	h.Data = "openai/gsm8k"
+	for _, split := range []string{"train", "test"} {
+		h.Files["main/"+split+"-00000-of-00001.parquet"] = "records of " + split
+	}
+	t.Setenv("HF_ENDPOINT", h.URL)
 	t.Setenv("HF_HOME", t.TempDir())
 	if err := os.CopyFS("chatty", os.DirFS("nano/base")); err != nil {
 		t.Fatal(err)

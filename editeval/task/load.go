@@ -287,6 +287,7 @@ type Definition struct {
 	Metrics  []string `json:"metrics,omitempty"`
 	Members  []string `json:"members,omitempty"`
 	Data     []string `json:"data,omitempty"`
+	Origins  []Origin `json:"origins,omitempty"` // of the data, of a shipped task
 	Template string   `json:"doc_to_text,omitempty"`
 	Target   string   `json:"doc_to_target,omitempty"`
 	Choices  string   `json:"doc_to_choice,omitempty"`
@@ -376,5 +377,12 @@ func describe(lib *taskfile.Library, name string) Definition {
 		}
 	}
 
+	if strings.HasPrefix(t.Path, shippedPrefix) {
+		for _, f := range d.Data {
+			if o, ok := OriginOf(f); ok {
+				d.Origins = append(d.Origins, o)
+			}
+		}
+	}
 	return d
 }

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -24,6 +25,8 @@ type Model struct {
 	Name   Name
 	Commit string // the revision as a commit, which names the same bytes for ever
 	Files  []File // sorted by path
+
+	where string // what addresses of files begin with; empty for a model
 }
 
 // sha1Size and sha256Size are lengths of checksums in hex, by which they are known.
@@ -33,7 +36,18 @@ const (
 )
 
 // Model asks which files a model has: the commit first, then the files of that commit, so that all are of one state.
-func (c *Client) Model(ctx context.Context, n Name) (*Model, error) {
+func (c *Client) Model(ctx context.Context, n Name) (*Model, error) { return c.repository(ctx, n, "") }
+
+// Dataset is [Client.Model] for a data set, which [Client.Pull] takes too, into a folder of its own.
+func (c *Client) Dataset(ctx context.Context, n Name) (*Model, error) {
+	return c.repository(ctx, n, datasets)
+}
+
+// datasets is where the hub keeps data sets; models are at its root.
+const datasets = "datasets"
+
+func (c *Client) repository(ctx context.Context, n Name, where string) (*Model, error) {
+	api := "api/" + cmp.Or(where, "models")
 	revision := n.Revision
 	if revision == "" {
 		revision = Main
@@ -42,15 +56,15 @@ func (c *Client) Model(ctx context.Context, n Name) (*Model, error) {
 	var info struct {
 		SHA string `json:"sha"`
 	}
-	if _, err := c.json(ctx, c.at("api/models", n.ID(), "revision", revision), &info); err != nil {
+	if _, err := c.json(ctx, c.at(api, n.ID(), "revision", revision), &info); err != nil {
 		return nil, fmt.Errorf("%s: %w", n, err)
 	}
 	if !isHex(info.SHA, sha1Size) && !isHex(info.SHA, sha256Size) {
 		return nil, fmt.Errorf("%s: %s: %w: no commit", n, c.base.Host, ErrAnswer)
 	}
 
-	m := &Model{Name: n, Commit: info.SHA}
-	next := c.at("api/models", n.ID(), "tree", info.SHA)
+	m := &Model{Name: n, Commit: info.SHA, where: where}
+	next := c.at(api, n.ID(), "tree", info.SHA)
 	next.RawQuery = "recursive=true"
 	for pages := 0; next != nil; pages++ {
 		var list []entry
@@ -308,5 +322,5 @@ func (m *Model) Needed() (files []File, skipped int) {
 
 // fileURL is where a file is fetched.
 func (c *Client) fileURL(m *Model, f File) *url.URL {
-	return c.at("", m.Name.ID(), "resolve", m.Commit, f.Path)
+	return c.at(m.where, m.Name.ID(), "resolve", m.Commit, f.Path)
 }

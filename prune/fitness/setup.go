@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/disk"
@@ -73,7 +72,7 @@ func (s *subject) plan(ctx context.Context) error {
 		return err
 	}
 
-	pass, err := s.pace(ctx)
+	pass, err := s.dense.Pace(ctx, s.Calib.IDs)
 	if err != nil {
 		return err
 	}
@@ -102,28 +101,6 @@ func (s *subject) sizes() (weights, bytes int64, err error) {
 	}
 
 	return weights, s.dense.NumParameters() * int64(size), nil
-}
-
-// pace is how many seconds a token takes to pass a block.
-func (s *subject) pace(ctx context.Context) (float64, error) {
-	var took time.Duration
-	ids := s.Calib.IDs[:1]
-	for range 2 { // the first time, the block comes from the disk
-		h, err := s.dense.Embed(ids)
-		if err != nil {
-			return 0, err
-		}
-
-		start := time.Now()
-		err = s.dense.RunBlock(ctx, 0, h, nil)
-		took = time.Since(start)
-		h.Free()
-		if err != nil {
-			return 0, err
-		}
-	}
-
-	return took.Seconds() / float64(len(ids[0])), nil
 }
 
 // room refuses what does not fit.

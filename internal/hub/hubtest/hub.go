@@ -34,6 +34,7 @@ type Hub struct {
 	Large map[string]bool   // paths of files that lie on the other host
 	Page  int               // files of a page of the list
 	Gated bool              // a token is needed
+	Data  string            // owner/name of a data set with the same files; empty: none
 
 	mu       sync.Mutex
 	Requests []string
@@ -89,6 +90,10 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	}
 
 	path := r.URL.EscapedPath()
+	if h.Data != "" {
+		path = strings.Replace(path, "/api/datasets/"+h.Data+"/", "/api/models/a/b/", 1)
+		path = strings.Replace(path, "/datasets/"+h.Data+"/", "/a/b/", 1)
+	}
 	file, isFile := strings.CutPrefix(path, "/a/b/resolve/"+Commit+"/")
 	file, _ = url.PathUnescape(file)
 	text, known := h.Files[file]

@@ -78,7 +78,7 @@ var groups = []struct {
 	{evidence, []string{"docs/evidence"}},
 	{project, []string{
 		"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/structure.md", "docs/architectures.md",
-		"docs/platforms.md", "docs/security-queue.md", "testdata/README.md",
+		"docs/platforms.md", "docs/releasing.md", "docs/security-queue.md", "testdata/README.md",
 	}},
 }
 

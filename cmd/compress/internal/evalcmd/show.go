@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func remarks(j *cli.Job, name string, a *task.Audit) {
 }
 
 func showList(j *cli.Job, list []task.Definition) {
-	t := &report.Table{Columns: report.Columns("name", "kind", "version", "output", "n-shot", "metrics")}
+	t := &report.Table{Columns: report.Columns("name", "kind", "version", "output", "n-shot", "metrics", "data of")}
 	for _, d := range list {
 		var shots any
 		if d.Shots != nil {
@@ -116,10 +117,25 @@ func showList(j *cli.Job, list []task.Definition) {
 			what = fmt.Sprintf("%d members", len(d.Members))
 		}
 
-		t.Add(d.Name, d.Kind, d.Version, d.Output, shots, what)
+		t.Add(d.Name, d.Kind, d.Version, d.Output, shots, what, sourceOf(d.Origins))
 	}
 
 	j.Table(t)
+}
+
+// sourceOf names where data are, by the first file.
+func sourceOf(list []task.Origin) string {
+	switch {
+	case len(list) == 0:
+		return ""
+	case list[0].Dataset != "":
+		return list[0].Dataset
+	}
+	u, err := url.Parse(list[0].URL)
+	if err != nil {
+		return list[0].URL
+	}
+	return u.Host
 }
 
 func showEach(j *cli.Job, list []task.Definition) {
@@ -149,6 +165,9 @@ func showEach(j *cli.Job, list []task.Definition) {
 			if line[1] != "" {
 				j.Printf("  %-8s %s\n", line[0], strings.ReplaceAll(line[1], "\n", "\n           "))
 			}
+		}
+		for i := range d.Origins {
+			j.Printf("  %-8s %s\n", "get", d.Origins[i].Command("data"))
 		}
 	}
 }

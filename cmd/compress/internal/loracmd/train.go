@@ -417,6 +417,9 @@ func (r *run) watch() {
 	spent, tokens := 0.0, 0
 	o.Remark = func(s string) { r.Note("%s", s) }
 	o.Plan = func(p lora.RunPlan) {
+		if p.Done == 0 {
+			r.forecast(p.Steps)
+		}
 		r.bar = r.Progress("training", int64(p.Steps))
 		if p.Done == 0 && o.Steps == 0 {
 			r.Note("%d steps: %d passes over %d sequences", p.Steps, max(o.Epochs, 1), len(r.data.IDs)-p.Dropped)
@@ -483,6 +486,24 @@ func (r *run) watch() {
 		}
 		r.Note("%s", text)
 		r.log(func() error { return r.o.Logs.eval(e) })
+	}
+}
+
+// forecast says what the training will take. A step goes forward, and back through products with the weights; what is
+// learned is little beside them, unless it is the model.
+func (r *run) forecast(steps int) {
+	const forwardAndBack, full = 3, 1.3
+	tokens := int64(cli.Tokens(r.data)) * int64(steps*r.o.Batch) / int64(max(1, len(r.data.IDs)))
+	if r.o.Pack > 0 {
+		tokens = int64(steps * r.o.Pack)
+	}
+	work := forwardAndBack * float64(tokens) * float64(int64(r.model.Blocks())+r.model.HeadBlocks())
+	if r.o.Kind == "full" {
+		work *= full
+	}
+	r.Announce(cli.Stage{Name: "training", Work: work})
+	if err := r.Forecast(r.model, r.data, 0, false); err != nil {
+		r.Note("how long it takes is not known: %v", err)
 	}
 }
 

@@ -59,6 +59,11 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 
 	d := newDisplay(j, m, list, calib, test)
 	defer d.bar.End()
+	if !o.Resume {
+		if err := d.forecast(); err != nil {
+			return nil, err
+		}
+	}
 	how.Events = d.events()
 	how.Events.Pruned = func(m *lm.Model, opts prune.Options, folder string, r *prune.Report) error {
 		d.bar.End()

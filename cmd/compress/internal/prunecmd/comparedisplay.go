@@ -26,6 +26,18 @@ func newDisplay(j *cli.Job, m *lm.Model, list []prune.Contender, calib, test cor
 	return d
 }
 
+// forecast says what all runs will take.
+func (d *display) forecast() error {
+	if len(d.calib.IDs) == 0 {
+		return d.job.Forecast(d.model, d.test, cli.PassMemory(d.model, d.test.SeqLen, d.test.SeqLen), false)
+	}
+	need := int64(0)
+	for i := range d.list {
+		need = max(need, memory(d.model, d.list[i].Options, d.calib))
+	}
+	return d.job.Forecast(d.model, d.calib, need, true)
+}
+
 // events shows what the library tells.
 func (d *display) events() prune.CompareEvents {
 	return prune.CompareEvents{

@@ -2,7 +2,6 @@ package prunecmd
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/stage"
-	"github.com/modelcompress/compress/prune"
 )
 
 // allow is the rule for an existing output; nil: none is replaced.
@@ -81,30 +79,4 @@ func (p *pruning) pack() (*checkpoint.Conversion, error) {
 
 	r.Source = p.model.Path()
 	return r, os.RemoveAll(p.dense)
-}
-
-// stop ends the outputs of a failed run: what a later run can go on with is kept after an interrupt or a fault of the
-// machine, or of a file that was shortened meanwhile, and removed after a fault of the input.
-func (p *pruning) stop(why error) error {
-	if f := p.opts.Factors; f != nil {
-		end := f.Abort
-		if prune.Resumable(why) {
-			end = f.Suspend
-		}
-		defer func() { _ = end() }() // what went wrong first is what counts
-	}
-	if prune.Resumable(why) {
-		err := p.opts.Out.Suspend()
-		if p.opts.Masks != nil {
-			err = errors.Join(err, p.opts.Masks.Suspend())
-		}
-		return err
-	}
-
-	err := p.opts.Out.Abort()
-	if p.opts.Masks != nil {
-		err = errors.Join(err, p.opts.Masks.Abort())
-	}
-
-	return err
 }

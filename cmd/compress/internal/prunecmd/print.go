@@ -27,7 +27,7 @@ const (
 // stages announces what a run consists of, in passes of a token through a block: good enough to say how long
 // the stages to come take by the pace of those before them.
 func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage {
-	blocks, tokens := float64(m.Blocks()), float64(length(calib))
+	blocks, tokens := float64(m.Blocks()), float64(cli.Tokens(calib))
 	var list []cli.Stage
 
 	if len(ppl.IDs) > 0 {
@@ -61,12 +61,28 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 		work += forwardAndBack * tokens * blocks
 	}
 
+	if o.Needs()&prune.Hessian != 0 && o.Norms == nil {
+		work += cli.HessianWork(m, tokens)
+	}
+
 	list = append(list, cli.Stage{Name: stagePruning, Work: work + solving(m, o)})
 	if len(ppl.IDs) > 0 {
 		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
 	}
 
 	return list
+}
+
+// memory is about how much a run takes, in bytes.
+func memory(m *lm.Model, o prune.Options, calib corpus.Windows) int64 {
+	need := cli.PassMemory(m, cli.Tokens(calib), cmp.Or(o.BatchTokens, 8192))
+	if o.Needs()&prune.Gradients != 0 && o.Gradients.File == "" && o.Gradients.Keep == "" {
+		need += 4 * m.NumParameters()
+	}
+	if o.Needs()&prune.Hessian != 0 {
+		need += cli.HessianMemory(m, o.HessianMemory)
+	}
+	return need
 }
 
 // solving is what swaps and the exact update take, in passes of a token through a block.
@@ -91,14 +107,6 @@ func solving(m *lm.Model, o prune.Options) (work float64) {
 		work += solves / max(1, weights)
 	}
 	return work
-}
-
-// length is how many tokens windows have.
-func length(w corpus.Windows) (n int) {
-	for _, ids := range w.IDs {
-		n += len(ids)
-	}
-	return n
 }
 
 // steps shows the steps of a run: gradients and allocation by themselves, then the walk over the blocks.

@@ -93,7 +93,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 
 	r, err := p.run()
 	if err != nil {
-		return nil, errors.Join(err, p.stop(err))
+		return nil, errors.Join(err, p.opts.Stop(err))
 	}
 
 	if done != nil {
@@ -165,10 +165,6 @@ func (p *pruning) begin() error {
 	if err := p.beginFactors(); err != nil {
 		return err
 	}
-	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
-	if err != nil {
-		return err
-	}
 
 	overwrite := p.flags.Overwrite
 	if p.flags.Save == "bitmask" {
@@ -184,8 +180,8 @@ func (p *pruning) begin() error {
 			p.flags.Out)
 	}
 
-	p.opts.Out, err = p.model.NewSaver(p.dense,
-		lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume, Fingerprint: fingerprint})
+	err := p.opts.Begin(p.job.Ctx, p.model, p.calib, p.dense,
+		lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume})
 	if err != nil || p.flags.Masks == "" {
 		return err
 	}
@@ -218,6 +214,11 @@ func (p *pruning) run() (*Report, error) {
 		noteSearch(p.job, p.opts.SearchDisk(p.model))
 	}
 	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
+	if !p.flags.Resume { // how much is left of a run that is resumed, the first progress says
+		if err := p.forecast(w); err != nil {
+			return nil, err
+		}
+	}
 
 	if p.flags.PPL != "" {
 		var err error
@@ -253,6 +254,14 @@ func (p *pruning) run() (*Report, error) {
 	}
 
 	return r, err
+}
+
+// forecast says what the run will take; w is the text of a perplexity, if one is measured.
+func (p *pruning) forecast(w corpus.Windows) error {
+	if len(p.calib.IDs) > 0 {
+		return p.job.Forecast(p.model, p.calib, memory(p.model, p.opts, p.calib), true)
+	}
+	return p.job.Forecast(p.model, w, cli.PassMemory(p.model, w.SeqLen, w.SeqLen), false)
 }
 
 // prune does the work between the outputs' beginning and their end.

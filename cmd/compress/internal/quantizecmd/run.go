@@ -268,6 +268,11 @@ func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.
 	}
 
 	o.announce(j, m, calib, windows, q)
+	if q.NeedsCalibration() && !q.Resume {
+		if err := j.Forecast(m, calib, memory(m, q, calib), true); err != nil {
+			return nil, err
+		}
+	}
 	if o.PPL != "" {
 		if before, _, err = perplexity.Windows(j, stageBefore, m, windows); err != nil {
 			return nil, err
@@ -329,10 +334,7 @@ func (o *Options) remarks(m *lm.Model, calib corpus.Windows, q quantize.Options,
 
 // announce says what a run consists of, in passes of a token through a block.
 func (o *Options) announce(j *cli.Job, m *lm.Model, calib, ppl corpus.Windows, q quantize.Options) {
-	tokens := 0
-	for _, ids := range calib.IDs {
-		tokens += len(ids)
-	}
+	tokens := cli.Tokens(calib)
 
 	// A matrix is rounded and written in about the time in which so many tokens pass it; what makes up for errors takes
 	// as long as some more.
@@ -340,6 +342,9 @@ func (o *Options) announce(j *cli.Job, m *lm.Model, calib, ppl corpus.Windows, q
 	work := float64(rounding * m.Blocks())
 	if q.NeedsCalibration() {
 		work = float64((2*tokens + sweeping) * m.Blocks())
+		if q.Method == quantize.GPTQ || q.Method == quantize.AWQGPTQ {
+			work += cli.HessianWork(m, float64(tokens))
+		}
 	}
 
 	var list []cli.Stage
@@ -351,6 +356,15 @@ func (o *Options) announce(j *cli.Job, m *lm.Model, calib, ppl corpus.Windows, q
 		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
 	}
 	j.Announce(list...)
+}
+
+// memory is about how much a run with calibration takes, in bytes.
+func memory(m *lm.Model, q quantize.Options, calib corpus.Windows) int64 {
+	need := cli.PassMemory(m, cli.Tokens(calib), cmp.Or(q.BatchTokens, 8192))
+	if q.Method == quantize.GPTQ || q.Method == quantize.AWQGPTQ {
+		need += cli.HessianMemory(m, q.HessianMemory)
+	}
+	return need
 }
 
 // blockSteps is into how many steps of progress a block is divided.
