@@ -86,6 +86,15 @@ func TestJSONHasNullForNaN(t *testing.T) {
 	}
 }
 
+// layers are the numbers of the columns of a map.
+func layers(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(i)
+	}
+	return list
+}
+
 func charts() []*report.Chart {
 	y := []float64{3, 2, math.NaN(), 1.5, 1.4, math.Inf(1), 1.3}
 	s := []report.Series{
@@ -108,12 +117,13 @@ func charts() []*report.Chart {
 				"is on the left"}, Series: s,
 		},
 		{Title: "heat", Kind: report.Heat, Labels: []string{"q", "k", "v", "o", "gate", "up", "down"}, Series: s},
+		{Title: "cells", Kind: report.Cells, X: report.Axis{Label: "layer"}, Labels: layers(30), Series: s},
 	}
 }
 
 func TestChartsAreWellFormed(t *testing.T) {
 	for _, c := range append(charts(), &report.Chart{Kind: report.Line}, &report.Chart{Kind: report.Bar},
-		&report.Chart{Kind: report.Heat}) {
+		&report.Chart{Kind: report.Heat}, &report.Chart{Kind: report.Cells}) {
 		wellFormed(t, c)
 	}
 }
@@ -141,7 +151,7 @@ func TestAnyValuesDraw(t *testing.T) {
 			values[i] = math.Mod(values[i], 1e200)
 		}
 		wellFormed(rt, &report.Chart{
-			Kind: report.Kind(rapid.IntRange(0, 3).Draw(rt, "kind")), Y: report.Axis{Log: rapid.Bool().Draw(rt, "log")},
+			Kind: report.Kind(rapid.IntRange(0, 4).Draw(rt, "kind")), Y: report.Axis{Log: rapid.Bool().Draw(rt, "log")},
 			Labels: make([]string, len(values)), Series: []report.Series{{Name: "s", Y: values}},
 		})
 	})
@@ -280,7 +290,7 @@ func TestPageCanBeRead(t *testing.T) {
 		}
 	}
 
-	if count["desc"] != 4 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
+	if count["desc"] != 10 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
 		t.Errorf("%v", count)
 	}
 }

@@ -111,12 +111,6 @@ func TestWords(t *testing.T) {
 	if cell(editeval.Value(math.NaN())) != nil || cell(2) != 2.0 {
 		t.Error(cell(2))
 	}
-
-	for want, values := range map[bool][]float64{true: {1, 30, math.Inf(1)}, false: {1, 15, 0, math.NaN()}} {
-		if got := spread(&report.Chart{Series: []report.Series{{Y: values}}}); got != want {
-			t.Errorf("%v: %v", values, got)
-		}
-	}
 }
 
 // TestTake: a folder of results is taken once at a time, kept for --resume, emptied by --overwrite, and never taken
