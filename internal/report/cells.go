@@ -11,7 +11,7 @@ import (
 // Sides of a square of [Cells]: as large as the width has room for, within these. Where the least of them do not fit,
 // the drawing is wider than its frame, and scrolls.
 const (
-	leastCell, mostCell = 11.0, 22.0
+	leastCell, mostCell = 11.0, 24.0
 	keyCells            = 6 // squares of the legend
 )
 
