@@ -107,7 +107,7 @@ var (
 )
 
 const (
-	left, right, top, bottom = 58.0, 14.0, 12.0, 44.0
+	left, right, top, bottom = 66.0, 14.0, 12.0, 44.0
 	colours                  = 8 // classes c0 … c7 of the style sheet
 )
 
@@ -169,7 +169,7 @@ func (s scale) shows(v float64) bool {
 
 // An axis ends where its values end, or at the next tick where that is not far; both as a fraction of its length.
 const (
-	nearTick = 0.05
+	nearTick = 0.025
 	margin   = 0.02
 )
 

@@ -12,7 +12,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/internal/report"
 )
 
 // study is a small report, of models of these names.

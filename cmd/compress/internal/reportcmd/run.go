@@ -109,7 +109,7 @@ func inWords(label string) string {
 		return text
 	}
 	if strings.Contains(label, " ") { // a task and its metric
-		return strings.ReplaceAll(label, "_", " ")
+		return label
 	}
 	name, _, ok := known(label)
 	if !ok {
