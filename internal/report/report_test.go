@@ -489,16 +489,20 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// strokes finds the heights of a line's two points.
+var strokes = regexp.MustCompile(`class="stroke c0" d="M[0-9.]+ ([0-9.]+)L[0-9.]+ ([0-9.]+)"`)
+
 // TestAxesEndWithTheData: no axis is much longer than what it shows, and there are two ticks at least.
 func TestAxesEndWithTheData(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lo := rapid.Float64Range(.01, 1000).Draw(t, "lo")
 		hi := lo * rapid.Float64Range(1.05, 1e5).Draw(t, "times")
 		log := rapid.Bool().Draw(t, "log")
-		c := &report.Chart{Kind: report.Line, Y: report.Axis{Log: log}, Series: []report.Series{{Name: "s", Y: []float64{lo, hi}}}}
+		c := &report.Chart{Kind: report.Line, Y: report.Axis{Log: log}, Series: []report.Series{{Name: "s",
+			Y: []float64{lo, hi}}}}
 		text := c.HTML()
 
-		path := regexp.MustCompile(`class="stroke c0" d="M[0-9.]+ ([0-9.]+)L[0-9.]+ ([0-9.]+)"`).FindStringSubmatch(text)
+		path := strokes.FindStringSubmatch(text)
 		if path == nil {
 			t.Fatal(text)
 		}
@@ -517,7 +521,8 @@ func TestAxesEndWithTheData(t *testing.T) {
 func TestBarNames(t *testing.T) {
 	long := "tree:demo-out/search/of/some/depth/best.json"
 	c := &report.Chart{
-		Kind: report.Bar, Labels: []string{long, long + "+sparsegpt"}, Series: []report.Series{{Name: "p", Y: []float64{1, 2}}},
+		Kind: report.Bar, Labels: []string{long, long + "+sparsegpt"}, Series: []report.Series{{Name: "p",
+			Y: []float64{1, 2}}},
 	}
 	names := regexp.MustCompile(`text-anchor="end">([^<]*)<`).FindAllStringSubmatch(c.HTML(), -1)
 	if len(names) != 2 || names[0][1] == names[1][1] || !strings.HasSuffix(names[1][1], "+sparsegpt") {
@@ -529,15 +534,17 @@ func TestBarNames(t *testing.T) {
 func TestCommandsDoNotBreak(t *testing.T) {
 	tab := sample()
 	tab.Folded = true
-	p := &report.Page{Title: "t", Date: "2026-01-02", Links: []report.Link{{Text: "more", To: "a/b.html"}}, Sections: []report.Section{
-		{Code: []string{"compress prune m --seqlen 256"}, Tables: []*report.Table{tab}},
-	}}
+	p := &report.Page{Title: "t", Date: "2026-01-02", Links: []report.Link{{Text: "more", To: "a/b.html"}},
+		Sections: []report.Section{
+			{Code: []string{"compress prune m --seqlen 256"}, Tables: []*report.Table{tab}},
+		}}
 	var b strings.Builder
 	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"compress prune m <span>--seqlen</span> 256</code>", "<summary>Perplexity (3 rows)</summary>", `<a href="a/b.html">more</a>`,
+		"compress prune m <span>--seqlen</span> 256</code>", "<summary>Perplexity (3 rows)</summary>",
+		`<a href="a/b.html">more</a>`,
 		`<time datetime="2026-01-02">`,
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -9,7 +9,8 @@ import (
 func TestAsRun(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for program, want := range map[string]string{
-		"compress": "compress ppl m", "./compress": "./compress ppl m", "/opt/my tools/compress": "'/opt/my tools/compress' ppl m",
+		"compress": "compress ppl m", "./compress": "./compress ppl " +
+			"m", "/opt/my tools/compress": "'/opt/my tools/compress' ppl m",
 		"/tmp/go-build123/b001/exe/compress": "go run github.com/modelcompress/compress/cmd/compress@latest ppl m",
 	} {
 		if got := asRun("compress ppl m", program); got != want {

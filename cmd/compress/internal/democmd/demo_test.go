@@ -133,8 +133,10 @@ func TestSummary(t *testing.T) {
 		"Search (60 % zeros)", "perplexity 2.40 with the found formula", "worse: wanda 2.50",
 		"Prune (found+SparseGPT, 50 % zeros)", "perplexity 1.90 → 2.10",
 		"packed 600 kB instead of 1 kB", "1 kB instead of 1 kB", "KL 0.1250 nats a token",
-		"87.5 % of the next tokens", "a and b contradict each other most", "1.20 times chance (somewhat more than unrelated",
-		"50 % hold", "400 and 100 trained parameters", "    editor     edits hold   sums\n    ft               50 %   0.40\n",
+		"87.5 % of the next tokens", "a and b contradict each other most", "1.20 times chance (somewhat more than " +
+			"unrelated",
+		"50 % hold", "400 and 100 trained parameters", "    editor     edits hold   sums\n    ft               50 %  " +
+			" 0.40\n",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("%q is not in\n%s", want, text)

@@ -103,8 +103,9 @@ func (b own) ownCalibration() string {
 
 func (b own) pruneOwn() []step {
 	steps := []step{
-		b.step(b.cost(140, 4), "prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5"+b.ownCalibration()+
-			" --ppl @/text/test.txt --out @/prune/compared", "prune/compared"),
+		b.step(b.cost(140, 4),
+			"prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5"+b.ownCalibration()+
+				" --ppl @/text/test.txt --out @/prune/compared", "prune/compared"),
 		b.step(b.cost(60, 2), "prune MODEL --method sparsegpt --sparsity 0.5"+b.ownCalibration()+
 			" --out @/prune/sparsegpt-50", "prune/sparsegpt-50"),
 	}
@@ -119,16 +120,20 @@ func (b own) quantiseOwn() []step {
 
 func (b own) heal() []step {
 	steps := []step{
-		b.step(b.cost(120, 3), "lora train @/prune/sparsegpt-50 --keep-zeros --targets q,k,v,o --data @/text/calib.txt "+
-			"--seqlen 128 --batch 4 --steps "+b.pick("16", "4")+" --lr 1e-3 --schedule cosine --warmup 2 --clip 1 --out "+
+		b.step(b.cost(120, 3), "lora train @/prune/sparsegpt-50 --keep-zeros --targets q,k,v,o --data "+
+			"@/text/calib.txt "+
+			"--seqlen 128 --batch 4 --steps "+b.pick("16", "4")+" --lr 1e-3 --schedule cosine --warmup 2 --clip 1 "+
+			"--out "+
 			"@/heal/adapter", "heal/adapter"),
-		b.step(5, "lora fold @/prune/sparsegpt-50 --adapter @/heal/adapter --keep-zeros --out @/heal/model", "heal/model"),
+		b.step(5, "lora fold @/prune/sparsegpt-50 --adapter @/heal/adapter --keep-zeros --out @/heal/model",
+			"heal/model"),
 	}
 	return append(steps, b.measured(2, "@/heal/model", "heal")...)
 }
 
 func (b own) editOwn() []step {
-	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method ft --texts 0 --out @/edit/model "+
+	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method ft --texts 0 --out "+
+		"@/edit/model "+
 		"--report @/edit/edits.json", "edit/model", "edit/edits.json")}
 	steps = append(steps, b.measured(2, "@/edit/model", "edit")...)
 	return append(steps, b.said("@/edit/model", "edit")...)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestOwnStory: what a step of a model's demo reads is there or was written by an earlier one, nothing is written twice,
+// TestOwnStory: what a step of a model's demo reads is there or was written by an earlier one, nothing is written
+// twice,
 // and the model's path may have blanks.
 func TestOwnStory(t *testing.T) {
 	for _, quick := range []bool{false, true} {
@@ -24,7 +25,8 @@ func TestOwnStory(t *testing.T) {
 				}
 
 				for _, a := range p.args {
-					known := !strings.HasPrefix(a, "O/") || strings.HasPrefix(a, "O/demo/") || strings.HasPrefix(a, "O/text/")
+					known := !strings.HasPrefix(a, "O/") || strings.HasPrefix(a, "O/demo/") || strings.HasPrefix(a,
+						"O/text/")
 					for dir := a; !known && dir != "."; dir = filepath.Dir(dir) {
 						known = made[dir]
 					}
@@ -96,8 +98,11 @@ func TestOwnFacts(t *testing.T) {
 func TestOwnPage(t *testing.T) {
 	e := 0.5
 	r := &OwnReport{Model: "m/own", Parameters: 1234567, Prune: Prune{Dense: Pruned{Perplexity: 20}, Runs: []Pruned{
-		{Method: "magnitude", Perplexity: 900}, {Method: "wanda", Perplexity: 40}, {Method: "sparsegpt", Perplexity: 30},
-	}}, Edits: []OwnEdit{{Prompt: "P", New: "Rome", Before: " Paris\nand", After: " Rome."}, {New: "Oslo", After: " Tokyo"}}}
+		{Method: "magnitude", Perplexity: 900}, {Method: "wanda", Perplexity: 40}, {Method: "sparsegpt",
+			Perplexity: 30},
+	}}, Edits: []OwnEdit{
+		{Prompt: "P", New: "Rome", Before: " Paris\nand", After: " Rome."}, {New: "Oslo", After: " Tokyo"},
+	}}
 	for _, f := range forms {
 		r.Scores = append(r.Scores, OwnScore{
 			Name: f.name, Bytes: 5e6, Perplexity: Figure{25, &e, 3000}, Divergence: &Divergence{KL: .25, Same: .75},
@@ -110,7 +115,8 @@ func TestOwnPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"compress demo: own", "1,234,567 parameters", "perplexity 25.00 → 25.00", "1 of 2 are said", "magnitude is off the scale, with 900.00",
+		"compress demo: own", "1,234,567 parameters", "perplexity 25.00 → 25.00", "1 of 2 are said", "magnitude is " +
+			"off the scale, with 900.00",
 		`href="heal/adapter/training.html"`, "Paris and", "25.00 ± 0.50",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -166,7 +166,8 @@ func (r *OwnReport) figures() []fact {
 		},
 		{
 			"Quantise (4 bits a weight)", from + ppl(quantised.Perplexity.Value),
-			fmt.Sprintf("%s instead of %s, %.0f %% of the next tokens stay the same; llama.cpp and Ollama open the file",
+			fmt.Sprintf("%s instead of %s, %.0f %% of the next tokens stay the same; llama.cpp and Ollama open the "+
+				"file",
 				mega(quantised.Bytes), mega(dense.Bytes), 100*same(quantised)),
 		},
 		{
@@ -220,12 +221,15 @@ func (r *OwnReport) page(stages []stage, seed uint64) *report.Page {
 	}
 
 	first := report.Section{Title: "At a glance", Text: []string{
-		"A first look at what the program does to this model, in minutes: few windows of text, a short training, three " +
-			"edits and forty questions. It shows what each step costs and whether the model stands it; for a result, give " +
+		"A first look at what the program does to this model, in minutes: few windows of text, a short training, " +
+			"three " +
+			"edits and forty questions. It shows what each step costs and whether the model stands it; for a result, " +
+			"give " +
 			"each verb its usual amount of data. ± is a standard error.",
 	}}
 	if r.Quick {
-		first.Text = append(first.Text, "This is a quick demo, whose figures show what is measured, not how good anything "+
+		first.Text = append(first.Text, "This is a quick demo, whose figures show what is measured, not how good "+
+			"anything "+
 			"is.")
 	}
 	for _, f := range r.figures() {
@@ -242,7 +246,8 @@ func (r *OwnReport) forms() report.Section {
 		Title: "The model and what became of it",
 		Columns: report.Columns("model", "MB|%.1f", "perplexity ↓", "questions right|%.2f", "same top token, %|%.1f",
 			"KL, nats a token|%.4f"),
-		Note: fmt.Sprintf("Perplexity over %s tokens of text; %d questions with four answers, so that chance is 0.25 and "+
+		Note: fmt.Sprintf("Perplexity over %s tokens of text; %d questions with four answers, so that chance is 0.25 "+
+			"and "+
 			"differences below 0.15 mean nothing; top token and KL against the model as it came, on the same text.",
 			cli.Thousands(int64(r.score("dense").Perplexity.N)), r.score("dense").Questions.N),
 	}
@@ -278,7 +283,8 @@ func (r *OwnReport) pruned() report.Section {
 	}
 	bars.Note = strings.TrimPrefix(left, "; ")
 	return report.Section{Title: "Pruning", Charts: []*report.Chart{bars}, Text: []string{
-		"Three ways to choose which weights go, after the same calibration text. Magnitude needs none of it; SparseGPT " +
+		"Three ways to choose which weights go, after the same calibration text. Magnitude needs none of it; " +
+			"SparseGPT " +
 			"also corrects the weights that stay.",
 	}}
 }

@@ -43,7 +43,8 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 		Date: today(),
 		Links: []report.Link{
 			{Text: "The search", To: "search/report.html"}, {Text: "All prunings", To: "prune/compared/report.html"},
-			{Text: "The conflict", To: "conflict/all.html"}, {Text: "Training of the LoRA", To: "adapt/lora/training.html"},
+			{Text: "The conflict", To: "conflict/all.html"}, {Text: "Training of the LoRA",
+				To: "adapt/lora/training.html"},
 			{Text: "Training of the Mixture of Shards", To: "adapt/mos/training.html"},
 			{Text: "The editing study", To: "edit/study/report.html"},
 		},
@@ -233,7 +234,8 @@ func (r *Report) quantiseFact() fact {
 	q := r.score("mixed")
 	return fact{
 		"Quantise (5 bits a weight, GGUF)", fmt.Sprintf("%s instead of %s", kilo(q.Bytes), kilo(r.score("base").Bytes)),
-		fmt.Sprintf("%.1f %% of the next tokens stay the same (KL %.4f nats a token); each matrix has as many bits as it "+
+		fmt.Sprintf("%.1f %% of the next tokens stay the same (KL %.4f nats a token); each matrix has as many bits "+
+			"as it "+
 			"needs", 100*q.Divergence.Same, q.Divergence.KL),
 	}
 }
@@ -281,7 +283,8 @@ func (r *Report) mergeFact() fact {
 	return fact{
 		"Merge (four fine-tunes, one folder)",
 		fmt.Sprintf("accuracy %.2f mediated, %.2f by the best merge", own.Value, r.mean(static).Value),
-		fmt.Sprintf("mean of three tasks, %s and %s; the best merge is %s; each fine-tune on its own task reaches %.2f; "+
+		fmt.Sprintf("mean of three tasks, %s and %s; the best merge is %s; each fine-tune on its own task reaches "+
+			"%.2f; "+
 			"the mediated folder has %.0f %% of the size of all four",
 			pm("%.2f", own.Stderr), pm("%.2f", r.mean(static).Stderr), static, each.Value,
 			100*float64(r.score(mediated).Bytes)/float64(4*r.score("news").Bytes)),
@@ -294,7 +297,8 @@ func (r *Report) adaptFact() fact {
 	return fact{
 		"Adapt (new tales, bits a byte ↓)",
 		fmt.Sprintf("base %.3f → LoRA %.3f, Mixture of Shards %.3f", bits("base"), bits("lora"), bits("mos")),
-		fmt.Sprintf("with %s and %s trained parameters; training all weights reaches %.3f", cli.Thousands(lora.Trainable),
+		fmt.Sprintf("with %s and %s trained parameters; training all weights reaches %.3f",
+			cli.Thousands(lora.Trainable),
 			cli.Thousands(mos.Trainable), bits("tales")),
 	}
 }
@@ -325,7 +329,8 @@ func (r *Report) editFact() fact {
 	}
 	return fact{
 		fmt.Sprintf("Edit (%d facts)", list[0].Edits), value,
-		fmt.Sprintf("by the editor; the sums that the base can do fall from %.2f as well, as the table of editors shows",
+		fmt.Sprintf("by the editor; the sums that the base can do fall from %.2f as well, as the table of editors "+
+			"shows",
 			r.Edit[0].Abilities["add"].Value),
 	}
 }

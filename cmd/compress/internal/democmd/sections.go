@@ -245,7 +245,8 @@ func (r *Report) searched() report.Section {
 
 	chart := &report.Chart{
 		Title: "Cost by size of the formula", Kind: report.Scatter,
-		X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "added loss, Wanda = 1 (lower is better)"}, Series: split(points),
+		X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "added loss, Wanda = 1 (lower is better)"},
+		Series: split(points),
 	}
 	if far > 0 {
 		chart.Note = fmt.Sprintf("Left out: %d above %.1f.", far, farthest)

@@ -207,7 +207,8 @@ func (r *Report) edits() report.Section {
 				})
 		}
 
-		t.Add(name, e.Edits, fmt.Sprintf("%.2f (%.2f–%.2f)", e.Held.Mean, e.Held.Low, e.Held.High), e.Exact, e.Paraphrase,
+		t.Add(name, e.Edits, fmt.Sprintf("%.2f (%.2f–%.2f)", e.Held.Mean, e.Held.Low, e.Held.High), e.Exact,
+			e.Paraphrase,
 			e.Neighborhood, e.ability("add"), e.ability("base"),
 			e.text(), e.Weights)
 	}

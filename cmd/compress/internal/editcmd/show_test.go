@@ -84,7 +84,7 @@ func TestTraces(t *testing.T) {
 
 	out, _ := clitest.Show(t, func(j *cli.Job) { r.print(j, true) })
 	want := `Ada was born: p("in") is 0.5000, with noise 0.1250
-With noise on "Ada" the probability of "in" falls from 0.50 to 0.12; what brings most of it back is the attention of the token "Ada" in layers 0–1 (up to 1.00).
+` + r.finding() + `
 what leaves the block
 token      0      1
 ───────────────────
@@ -108,7 +108,8 @@ MLP, 2 blocks
 	}
 
 	s := r.page().Sections[0]
-	if len(s.Charts) != 3 || s.Charts[0].Series[0].Name != "Ada*" || s.Charts[1].Scale != [2]float64{0, 1} || s.Charts[0].Series[2].Name != "born" || s.Charts[0].Series[2].Y[1] != .6 ||
+	if len(s.Charts) != 3 || s.Charts[0].Series[0].Name != "Ada*" || s.Charts[1].Scale != [2]float64{0, 1} ||
+		s.Charts[0].Series[2].Name != "born" || s.Charts[0].Series[2].Y[1] != .6 ||
 		strings.Join(
 			s.Charts[0].Labels,
 			" ",
@@ -123,7 +124,8 @@ func TestTraceInWords(t *testing.T) {
 		Clean: .5, Corrupted: .25, Window: 1, MLP: [][]float64{{.1, .2, .2}, {.1, .1, .1}},
 		Attention: [][]float64{{0, .3, 0}, {0, .9, .25}},
 	}}
-	want := "With noise on \"Ada\" the probability of \"in\" falls from 0.50 to 0.25; what brings most of it back is the " +
+	want := "With noise on \"Ada\" the probability of \"in\" falls from 0.50 to 0.25; what brings most of it back is " +
+		"the " +
 		"attention of the last token in layer 1 (up to 0.90)."
 	if got := r.finding(); got != want {
 		t.Error(got)

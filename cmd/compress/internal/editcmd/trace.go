@@ -269,7 +269,8 @@ func (r *Traced) finding() string {
 		return fmt.Sprintf("Nothing that is restored brings %q back: with noise on %q its probability falls from %.2f "+
 			"to %.2f and stays there.", r.Answer, r.Subject, r.Clean, r.Corrupted)
 	}
-	return fmt.Sprintf("With noise on %q the probability of %q falls from %.2f to %.2f; what brings most of it back is %s.",
+	return fmt.Sprintf("With noise on %q the probability of %q falls from %.2f to %.2f; what brings most of it back "+
+		"is %s.",
 		r.Subject, r.Answer, r.Clean, r.Corrupted, strings.Join(parts, " and "))
 }
 
@@ -308,7 +309,8 @@ func (r *Traced) page() *report.Page {
 		fmt.Sprintf("Attention of %d layers restored", r.Window),
 	} {
 		g := r.grids()[len(s.Charts)]
-		c := &report.Chart{Title: title, Kind: report.Cells, X: report.Axis{Label: "layer"}, Scale: scale, Format: "%.2f"}
+		c := &report.Chart{Title: title, Kind: report.Cells, X: report.Axis{Label: "layer"}, Scale: scale,
+			Format: "%.2f"}
 		for b := range g.values[0] {
 			c.Labels = append(c.Labels, fmt.Sprint(b))
 		}

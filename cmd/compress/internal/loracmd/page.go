@@ -9,7 +9,8 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 )
 
-// Page is the HTML page of a run on a base: what was trained, what a reader has to know of the base, and how loss, learning rate
+// Page is the HTML page of a run on a base: what was trained, what a reader has to know of the base, and how loss,
+// learning rate
 // and gradients went.
 func Page(r *Report, base string, remarks []string) ([]byte, error) {
 	var x, loss, rate, norm []float64

@@ -174,7 +174,8 @@ func conflictFinding(r *mediate.ConflictReport) string {
 	var verdict string
 	switch {
 	case all < fewTouch:
-		verdict = "little: the models hardly move the same weights in opposite directions, so that a plain average or TIES " +
+		verdict = "little: the models hardly move the same weights in opposite directions, so that a plain average " +
+			"or TIES " +
 			"keeps most of each"
 	case all < agreeing:
 		verdict = "less than chance: where they move the same weights they mostly agree"
@@ -203,7 +204,8 @@ func conflictFinding(r *mediate.ConflictReport) string {
 // strip is one row: the contradiction in each group, 1 as random signs.
 func strip(r *mediate.ConflictReport) *report.Chart {
 	c := &report.Chart{
-		Title: "Contradiction by layer, × random signs", Kind: report.Cells, X: report.Axis{Label: "layer"}, Format: "%.2f",
+		Title: "Contradiction by layer, × random signs", Kind: report.Cells, X: report.Axis{Label: "layer"},
+		Format: "%.2f",
 		Note: "1: as often as random signs. The scale begins at 0.",
 	}
 	// Of groups within layers the strip has the mean of a layer, weighted by what moved.
@@ -286,12 +288,15 @@ func roleName(name string) string {
 func explained(r *mediate.ConflictReport) report.Section {
 	t := &report.Table{
 		Columns: report.Columns("metric", "what it is", "random signs|%.3f"),
-		Note: fmt.Sprintf("Of each model's difference from the base only the largest %.0f %% of a tensor counts (--density), "+
+		Note: fmt.Sprintf("Of each model's difference from the base only the largest %.0f %% of a tensor counts "+
+			"(--density), "+
 			"but for the cosine. Look at excess first; the others tell why it is high.", 100*r.Density),
 	}
 	b := r.Baseline
-	t.Add("excess", "disagree divided by what random signs give: 1 is chance, below it models agree, above they oppose", 1.0)
-	t.Add("disagree", "mean over the moved weights of how much of the movement goes against the majority (0 to 1)", b.Disagree)
+	t.Add("excess", "disagree divided by what random signs give: 1 is chance, below it models agree, above they "+
+		"oppose", 1.0)
+	t.Add("disagree", "mean over the moved weights of how much of the movement goes against the majority (0 to 1)",
+		b.Disagree)
 	t.Add("any", "fraction of the moved weights that two models move in opposite directions", b.Any)
 	t.Add("coactive", "the same among the weights that at least two models moved", b.Coactive)
 	t.Add("total", "the same among all weights", b.Total)

@@ -203,10 +203,12 @@ func TestConflictPage(t *testing.T) {
 
 		page := conflictPage(r)
 		strip, roles := page.Sections[0].Charts[0], page.Sections[0].Charts[1]
-		if len(strip.Series) != 1 || len(strip.Labels) != groups-1 || strip.Series[0].Y[3] != r.Groups[4].Excess.Disagree {
+		if len(strip.Series) != 1 || len(strip.Labels) != groups-1 ||
+			strip.Series[0].Y[3] != r.Groups[4].Excess.Disagree {
 			t.Errorf("%+v", strip)
 		}
-		if len(roles.Series) != 2 || roles.Series[0].Name != "q" || roles.Series[1].Y[2] != 2 || len(roles.Labels) != 3 {
+		if len(roles.Series) != 2 || roles.Series[0].Name != "q" || roles.Series[1].Y[2] != 2 ||
+			len(roles.Labels) != 3 {
 			t.Errorf("%+v", roles)
 		}
 
@@ -226,7 +228,8 @@ func TestConflictInWords(t *testing.T) {
 	r := conflicts(4)
 	r.Whole.Active = 50
 	for x, want := range map[float64]string{
-		.17: "0.17 times as often as random signs would, which is little", .8: "less than chance", 1: "as much as unrelated",
+		.17: "0.17 times as often as random signs would, which is " +
+			"little", .8: "less than chance", 1: "as much as unrelated",
 		1.2: "more than chance", 3: "which is a lot",
 	} {
 		r.Whole.Excess.Disagree = x

@@ -321,7 +321,8 @@ func (r *Run) facts() []report.Fact {
 	add := func(name, value string) {
 		// One number that stands in two places, as a count and an option do, is said once.
 		twice := slices.ContainsFunc(out, func(f report.Fact) bool {
-			return f.Value == value && (f.Name == name || strings.HasPrefix(f.Name, "zeros") && strings.HasPrefix(name, "zeros"))
+			return f.Value == value && (f.Name == name || strings.HasPrefix(f.Name, "zeros") &&
+				strings.HasPrefix(name, "zeros"))
 		})
 		if !twice {
 			out = append(out, report.Fact{Name: name, Value: value})
