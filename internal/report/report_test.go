@@ -498,8 +498,10 @@ func TestAxesEndWithTheData(t *testing.T) {
 		lo := rapid.Float64Range(.01, 1000).Draw(t, "lo")
 		hi := lo * rapid.Float64Range(1.05, 1e5).Draw(t, "times")
 		log := rapid.Bool().Draw(t, "log")
-		c := &report.Chart{Kind: report.Line, Y: report.Axis{Log: log}, Series: []report.Series{{Name: "s",
-			Y: []float64{lo, hi}}}}
+		c := &report.Chart{Kind: report.Line, Y: report.Axis{Log: log}, Series: []report.Series{{
+			Name: "s",
+			Y:    []float64{lo, hi},
+		}}}
 		text := c.HTML()
 
 		path := strokes.FindStringSubmatch(text)
@@ -521,8 +523,10 @@ func TestAxesEndWithTheData(t *testing.T) {
 func TestBarNames(t *testing.T) {
 	long := "tree:demo-out/search/of/some/depth/best.json"
 	c := &report.Chart{
-		Kind: report.Bar, Labels: []string{long, long + "+sparsegpt"}, Series: []report.Series{{Name: "p",
-			Y: []float64{1, 2}}},
+		Kind: report.Bar, Labels: []string{long, long + "+sparsegpt"}, Series: []report.Series{{
+			Name: "p",
+			Y:    []float64{1, 2},
+		}},
 	}
 	names := regexp.MustCompile(`text-anchor="end">([^<]*)<`).FindAllStringSubmatch(c.HTML(), -1)
 	if len(names) != 2 || names[0][1] == names[1][1] || !strings.HasSuffix(names[1][1], "+sparsegpt") {
@@ -534,10 +538,12 @@ func TestBarNames(t *testing.T) {
 func TestCommandsDoNotBreak(t *testing.T) {
 	tab := sample()
 	tab.Folded = true
-	p := &report.Page{Title: "t", Date: "2026-01-02", Links: []report.Link{{Text: "more", To: "a/b.html"}},
+	p := &report.Page{
+		Title: "t", Date: "2026-01-02", Links: []report.Link{{Text: "more", To: "a/b.html"}},
 		Sections: []report.Section{
 			{Code: []string{"compress prune m --seqlen 256"}, Tables: []*report.Table{tab}},
-		}}
+		},
+	}
 	var b strings.Builder
 	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)

@@ -98,8 +98,10 @@ func TestOwnFacts(t *testing.T) {
 func TestOwnPage(t *testing.T) {
 	e := 0.5
 	r := &OwnReport{Model: "m/own", Parameters: 1234567, Prune: Prune{Dense: Pruned{Perplexity: 20}, Runs: []Pruned{
-		{Method: "magnitude", Perplexity: 900}, {Method: "wanda", Perplexity: 40}, {Method: "sparsegpt",
-			Perplexity: 30},
+		{Method: "magnitude", Perplexity: 900}, {Method: "wanda", Perplexity: 40}, {
+			Method:     "sparsegpt",
+			Perplexity: 30,
+		},
 	}}, Edits: []OwnEdit{
 		{Prompt: "P", New: "Rome", Before: " Paris\nand", After: " Rome."}, {New: "Oslo", After: " Tokyo"},
 	}}

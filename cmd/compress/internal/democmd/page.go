@@ -42,9 +42,13 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 			"%d · version %s", seed, compress.Version()),
 		Date: today(),
 		Links: []report.Link{
-			{Text: "The search", To: "search/report.html"}, {Text: "All prunings", To: "prune/compared/report.html"},
-			{Text: "The conflict", To: "conflict/all.html"}, {Text: "Training of the LoRA",
-				To: "adapt/lora/training.html"},
+			{Text: "The search", To: "search/report.html"},
+			{Text: "All prunings", To: "prune/compared/report.html"},
+			{Text: "The conflict", To: "conflict/all.html"},
+			{
+				Text: "Training of the LoRA",
+				To:   "adapt/lora/training.html",
+			},
 			{Text: "Training of the Mixture of Shards", To: "adapt/mos/training.html"},
 			{Text: "The editing study", To: "edit/study/report.html"},
 		},

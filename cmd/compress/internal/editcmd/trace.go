@@ -309,8 +309,10 @@ func (r *Traced) page() *report.Page {
 		fmt.Sprintf("Attention of %d layers restored", r.Window),
 	} {
 		g := r.grids()[len(s.Charts)]
-		c := &report.Chart{Title: title, Kind: report.Cells, X: report.Axis{Label: "layer"}, Scale: scale,
-			Format: "%.2f"}
+		c := &report.Chart{
+			Title: title, Kind: report.Cells, X: report.Axis{Label: "layer"}, Scale: scale,
+			Format: "%.2f",
+		}
 		for b := range g.values[0] {
 			c.Labels = append(c.Labels, fmt.Sprint(b))
 		}

@@ -346,8 +346,10 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"12,345", "2.2500", "held out", "Learning rate", "out&lt;1&gt;", "models/base",
-		"Settings and data"} {
+	for _, want := range []string{
+		"12,345", "2.2500", "held out", "Learning rate", "out&lt;1&gt;", "models/base",
+		"Settings and data",
+	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
 		}

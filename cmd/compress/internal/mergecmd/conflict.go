@@ -206,7 +206,7 @@ func strip(r *mediate.ConflictReport) *report.Chart {
 	c := &report.Chart{
 		Title: "Contradiction by layer, × random signs", Kind: report.Cells, X: report.Axis{Label: "layer"},
 		Format: "%.2f",
-		Note: "1: as often as random signs. The scale begins at 0.",
+		Note:   "1: as often as random signs. The scale begins at 0.",
 	}
 	// Of groups within layers the strip has the mean of a layer, weighted by what moved.
 	sum, weight := map[int]float64{}, map[int]float64{}
