@@ -11,7 +11,7 @@ func TestAsRun(t *testing.T) {
 	for program, want := range map[string]string{
 		"compress": "compress ppl m", "./compress": "./compress ppl " +
 			"m", "/opt/my tools/compress": "'/opt/my tools/compress' ppl m",
-		"/tmp/go-build123/b001/exe/compress": "go run github.com/modelcompress/compress/cmd/compress@latest ppl m",
+		"/x/go-build123/b001/exe/compress": "go run github.com/modelcompress/compress/cmd/compress@latest ppl m",
 	} {
 		if got := asRun("compress ppl m", program); got != want {
 			t.Errorf("%s: %s", program, got)

@@ -101,7 +101,9 @@ func (r *reader) ownScore(dir, name string) OwnScore {
 		Against *Divergence `json:"against"`
 	}
 	r.json(dir+"/ppl.json", &ppl)
-	s.Perplexity, s.Bytes, s.Divergence = Figure{ppl.Value, ppl.Stderr, ppl.Tokens}, ppl.Bytes, ppl.Against
+	s.Perplexity = Figure{ppl.Value, ppl.Stderr, ppl.Tokens}
+	s.Bytes = ppl.Bytes
+	s.Divergence = ppl.Against
 
 	var results struct {
 		Results map[string]struct {
