@@ -119,7 +119,10 @@ var reportRuns = []string{
 // are interrupted (TestStudyElsewhere, TestServe), demo takes its time (the script of that name).
 var alsoReported = map[string][]reflect.Type{
 	"run": {reflect.TypeFor[*runcmd.Report]()}, "worker": {reflect.TypeFor[*workers.WorkerReport]()},
-	"demo": {reflect.TypeFor[*democmd.Report]()}, "serve": {reflect.TypeFor[*servecmd.Report]()},
+	"demo": {
+		reflect.TypeFor[*democmd.Report](),
+		reflect.TypeFor[*democmd.OwnReport](),
+	}, "serve": {reflect.TypeFor[*servecmd.Report]()},
 }
 
 // without lists the verbs whose reports have no schema, and why.

@@ -22,6 +22,9 @@ const (
 	// Heat shows one row for every series and one column for every label; the stronger, the larger. It is a
 	// table of coloured cells, so that its numbers can be read at any width.
 	Heat
+	// Cells shows the same as small squares without figures, which stand in their titles: a whole model in one view.
+	// Of columns with numbers for names every fifth or tenth is named where there are many.
+	Cells
 )
 
 // Chart is one figure. Values that are not finite are left out (and leave a gap in a line).
@@ -30,13 +33,13 @@ type Chart struct {
 	Note   string // one line below the figure; empty: none
 	Kind   Kind
 	X, Y   Axis     // Bar uses X, never logarithmic, for its values
-	Labels []string // Bar: the groups; Heat: the columns
+	Labels []string // Bar: the groups; Heat, Cells: the columns
 	Series []Series
-	// Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and
+	// Heat, Cells: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and
 	// the largest there is
 	Scale  [2]float64
-	Format string // Bar, Heat: how values are printed; empty: as short as they can be
-	Wide   bool   // Line, Scatter: twice as wide and high, for drawings that have names at their points
+	Format string // Bar, Heat, Cells: how values are printed; empty: as short as they can be
+	Wide   bool   // Line, Scatter: over the whole width and higher, for drawings that have names at their points
 }
 
 // Axis is a caption and a scale.
@@ -90,31 +93,60 @@ func (s Series) x(i int) float64 {
 	return s.X[i]
 }
 
-// HTML is the figure: an SVG, or the table of a heat map, with classes that the page's style sheet colours, so
-// that it follows light, dark and print.
-func (c *Chart) HTML() string {
-	switch c.Kind {
-	case Bar:
-		return c.bars()
-	case Heat:
-		return c.heat()
-	}
-	return c.points()
-}
+// frame is the size of a drawing.
+type frame struct{ w, h float64 }
 
-// Drawings are as wide as a phone, and letters in them about as large as those beside them.
+// A drawing is made for the room that it has, so that its letters are about as large as those beside it: small on a
+// phone and where three stand side by side, medium where two do, large by itself.
+var (
+	small  = frame{360, 250}
+	medium = frame{540, 300}
+	large  = frame{1080, 360}
+	// of a Wide chart
+	tall = frame{1080, 540}
+)
+
 const (
-	plotW, plotH             = 360.0, 250.0
-	left, right, top, bottom = 58.0, 14.0, 12.0, 44.0
+	left, right, top, bottom = 66.0, 14.0, 12.0, 44.0
 	colours                  = 8 // classes c0 … c7 of the style sheet
 )
 
-// size is that of the drawing of points.
-func (c *Chart) size() (w, h float64) {
-	if c.Wide {
-		return 2 * plotW, 2 * plotH
+// HTML is the figure for little room: an SVG, or the table of a heat map, with classes that the page's style sheet
+// colours, so that it follows light, dark and print.
+func (c *Chart) HTML() string { return c.draw(small) }
+
+func (c *Chart) draw(f frame) string {
+	switch c.Kind {
+	case Bar:
+		return c.bars(f)
+	case Heat:
+		return c.heat()
+	case Cells:
+		return c.cells(f)
 	}
-	return plotW, plotH
+	return c.points(f)
+}
+
+// in is the figure in a row of so many: the small drawing, and beside it the one for more room, of which the style
+// sheet shows the one that fits.
+func (c *Chart) in(columns int) string {
+	more := large
+	switch {
+	case c.Kind == Heat:
+		return c.heat()
+	case c.Wide:
+		more = tall
+	case c.Kind == Cells:
+	case columns == 2:
+		more = medium
+	case columns > 2:
+		return c.draw(small)
+	}
+	class := "large"
+	if more == medium {
+		class = "medium"
+	}
+	return `<div class="small">` + c.draw(small) + `</div><div class="` + class + `">` + c.draw(more) + `</div>`
 }
 
 // scale maps values to a stretch of the drawing.
@@ -135,7 +167,13 @@ func (s scale) shows(v float64) bool {
 	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!s.log || v > 0)
 }
 
-// fit widens the range of the values that can be shown to whole ticks.
+// An axis ends where its values end, or at the next tick where that is not far; both as a fraction of its length.
+const (
+	nearTick = 0.025
+	margin   = 0.02
+)
+
+// fit is a scale over the values that can be shown, and its ticks.
 func fit(values []float64, log bool, from, to float64) (scale, []float64) {
 	s := scale{lo: math.Inf(1), hi: math.Inf(-1), from: from, to: to, log: log}
 	for _, v := range values {
@@ -148,35 +186,113 @@ func fit(values []float64, log bool, from, to float64) (scale, []float64) {
 		s.lo, s.hi = 1, 2
 	}
 	if log {
-		return s.decades()
+		return s.logarithmic()
 	}
 
 	d := max(math.Abs(s.lo)*0.1, 1e-9)
 	if s.lo == s.hi {
 		s.lo, s.hi = s.lo-d, s.hi+d
 	}
+	return s.linear()
+}
 
-	step := niceStep((s.hi - s.lo) / 5)
-	s.lo, s.hi = math.Floor(s.lo/step+1e-9)*step, math.Ceil(s.hi/step-1e-9)*step
-	var ticks []float64
-	for i := 0; i <= int(math.Round((s.hi-s.lo)/step)); i++ {
-		ticks = append(ticks, s.lo+float64(i)*step)
+// linear puts ticks at round numbers.
+func (s scale) linear() (scale, []float64) {
+	width := s.hi - s.lo
+	step := niceStep(width / 5)
+	below, above := math.Floor(s.lo/step+1e-9)*step, math.Ceil(s.hi/step-1e-9)*step
+
+	if s.lo-below <= nearTick*width {
+		s.lo = below
+	} else {
+		s.lo -= margin * width
+	}
+	if above-s.hi <= nearTick*width {
+		s.hi = above
+	} else {
+		s.hi += margin * width
 	}
 
+	var ticks []float64
+	for i := 0; i <= int(math.Round((above-below)/step)); i++ {
+		if t := below + float64(i)*step; t >= s.lo-1e-9*width && t <= s.hi+1e-9*width {
+			ticks = append(ticks, t)
+		}
+	}
 	return s, ticks
 }
 
-// decades widens the range to whole powers of ten and puts ticks at them, at most ten.
-func (s scale) decades() (scale, []float64) {
-	lo, hi := math.Floor(math.Log10(s.lo)+1e-9), math.Ceil(math.Log10(s.hi)-1e-9)
-	hi = max(hi, lo+1)
-	s.lo, s.hi = math.Pow(10, lo), math.Pow(10, hi)
+// logarithmic puts ticks at powers of ten, and at round numbers between them where there are few.
+func (s scale) logarithmic() (scale, []float64) {
+	if s.hi < s.lo*(1+1e-9) {
+		s.lo, s.hi = s.lo/1.5, s.hi*1.5
+	}
+
+	width := math.Log10(s.hi) - math.Log10(s.lo)
+	grow := math.Pow(10, margin*width)
+	if width < math.Log10(2) {
+		plain, ticks := scale{lo: s.lo, hi: s.hi}.linear()
+		if plain.lo > 0 {
+			s.lo, s.hi = plain.lo, plain.hi
+			return s, ticks
+		}
+	}
+
+	first, last := math.Floor(math.Log10(s.lo)+1e-9), math.Ceil(math.Log10(s.hi)-1e-9)
+	steps := []float64{1}
+	every := 1.0
+	switch {
+	case width < 1:
+		steps = []float64{1, 2, 3, 5, 7}
+	case width < 2:
+		steps = []float64{1, 2, 5}
+	default:
+		every = math.Ceil((last - first) / 9)
+	}
+
+	var all []float64
+	for e := first; e <= last; e += every {
+		for _, m := range steps {
+			all = append(all, m*math.Pow(10, e))
+		}
+	}
+
+	near := math.Pow(10, nearTick*width)
+	lo, hi, ended := s.lo/grow, s.hi*grow, false
+	for _, t := range all {
+		if t <= s.lo && t*near >= s.lo {
+			lo = t
+		}
+		if t >= s.hi && t <= s.hi*near && !ended {
+			hi, ended = t, true
+		}
+	}
+	s.lo, s.hi = lo, hi
+
 	var ticks []float64
-	for e := lo; e <= hi; e += math.Ceil((hi - lo) / 9) {
-		ticks = append(ticks, math.Pow(10, e))
+	for _, t := range all {
+		if t >= s.lo*(1-1e-9) && t <= s.hi*(1+1e-9) {
+			ticks = append(ticks, t)
+		}
 	}
 	return s, ticks
 }
+
+// Spans reports whether positive values lie so far apart that a linear axis would show the largest alone, which losses
+// and perplexities do from three times on: they belong on a logarithmic one.
+func Spans(list ...Series) bool {
+	lo, hi := math.Inf(1), 0.0
+	for _, s := range list {
+		for _, v := range s.Y {
+			if v > 0 && !math.IsInf(v, 0) {
+				lo, hi = min(lo, v), max(hi, v)
+			}
+		}
+	}
+	return hi > farApart*lo
+}
+
+const farApart = 3
 
 func niceStep(raw float64) float64 {
 	e := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -220,7 +336,7 @@ func (b *svg) line(class string, x1, y1, x2, y2 float64) {
 	fmt.Fprintf(b, `<line class="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, class, x1, y1, x2, y2)
 }
 
-func (c *Chart) points() string {
+func (c *Chart) points(f frame) string {
 	var xs, ys []float64
 	for _, s := range c.Series {
 		for i, y := range s.Y {
@@ -231,7 +347,7 @@ func (c *Chart) points() string {
 		}
 	}
 
-	w, h := c.size()
+	w, h := f.w, f.h
 	x, xt := fit(xs, c.X.Log, left, w-right)
 	y, yt := fit(ys, c.Y.Log, h-bottom, top)
 	var b svg
@@ -250,7 +366,7 @@ func (c *Chart) points() string {
 	for i, s := range c.Series {
 		c.trace(&b, i, s, x, y)
 	}
-	c.name(&b, x, y)
+	c.name(&b, f, x, y)
 
 	b.WriteString("</svg>")
 	return b.String()
@@ -308,8 +424,8 @@ func (a box) meets(b box) bool { return a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y
 
 // name writes the names of points beside them: right, left, above or below, where nothing stands yet; a name
 // that has no such place is left to the title of its point.
-func (c *Chart) name(b *svg, x, y scale) {
-	w, h := c.size()
+func (c *Chart) name(b *svg, f frame, x, y scale) {
+	w, h := f.w, f.h
 	var taken []box
 	for _, s := range c.Series {
 		for i, v := range s.Y {
@@ -370,15 +486,18 @@ func (c *Chart) named() (list []point) {
 
 // SVG is a line or scatter as a file of its own, with its colours.
 func (c *Chart) SVG() string {
-	w, h := c.size()
+	f := frame{2 * small.w, 2 * small.h}
+	if !c.Wide {
+		f = small
+	}
 	style := `<style>svg{background:#fff;font:12.5px system-ui,sans-serif}text{fill:#5a616c}.grid{stroke:#dfe2e6}` +
 		`.axis{stroke:#5a616c}.c0{--c:#2f6fc4}.c1{--c:#c2571a}.c2{--c:#1b7f67}.c3{--c:#b5408a}.c4{--c:#7a5cc0}` +
 		`.c5{--c:#6b7280}.c6{--c:#8a6d14}.c7{--c:#c0392b}.fill{fill:var(--c)}.whisker{fill:none;stroke:var(--c)}` +
 		`.stroke{fill:none;stroke:var(--c);stroke-width:2}</style>`
-	text := c.points()
+	text := c.points(f)
 	at := strings.Index(text, ">") + 1
 	head := strings.Replace(text[:at], "<svg ", fmt.Sprintf(
-		`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" `, w, h), 1)
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" `, f.w, f.h), 1)
 	return head + style + text[at:] + "\n"
 }
 

@@ -15,43 +15,65 @@ const (
 )
 
 // gutter is the room for the longest caption on the left.
-func gutter(names []string) float64 {
+func gutter(names []string, width float64) float64 {
 	w := 0
 	for _, n := range names {
 		w = max(w, utf8.RuneCountInString(n))
 	}
-	return min(float64(w)*charW+12, plotW*0.45)
+	return min(float64(w)*charW+12, width*0.45)
 }
 
-func clip(s string, width float64) string {
-	if n := int(width / charW); utf8.RuneCountInString(s) > n && n > 1 {
-		return string([]rune(s)[:n-1]) + "…"
+// clip shortens names to a width, at their ends; where two would be the same, at their beginnings.
+func clip(names []string, width float64) []string {
+	n := max(2, int(width/charW))
+	out := make([]string, len(names))
+	seen := map[string]string{}
+	twice := false
+	for i, s := range names {
+		out[i] = s
+		if r := []rune(s); len(r) > n {
+			out[i] = string(r[:n-1]) + "…"
+		}
+		other, ok := seen[out[i]]
+		twice = twice || ok && other != s
+		seen[out[i]] = s
 	}
-	return s
+	if !twice {
+		return out
+	}
+
+	for i, s := range names {
+		if r := []rune(s); len(r) > n {
+			out[i] = "…" + string(r[len(r)-n+1:])
+		}
+	}
+	return out
 }
 
 // bars draws horizontal bars from zero, grouped by label.
-func (c *Chart) bars() string {
+func (c *Chart) bars(f frame) string {
 	values := []float64{0}
 	for _, s := range c.Series {
 		values = append(values, s.Y...)
 	}
 
-	g := gutter(c.Labels)
-	x, ticks := fit(values, false, g, plotW-58)
+	g := gutter(c.Labels, f.w)
+	end := f.w - 58
+	x, ticks := fit(values, false, g, end)
 	group := barH*float64(len(c.Series)) + barGap
 	h := group*float64(len(c.Labels)) + bottom
 	var b svg
-	b.open(plotW, h, c)
+	b.open(f.w, h, c)
 	for _, t := range ticks {
 		b.line("grid", x.at(t), 0, x.at(t), h-bottom)
 	}
 
-	b.ticks(x, ticks, h-bottom+15, plotW)
+	b.ticks(x, ticks, h-bottom+15, f.w)
+	names := clip(c.Labels, g-12)
 
 	for i, label := range c.Labels {
 		y := group*float64(i) + barGap/2
-		b.text(g-6, y+(group-barGap)/2+4, "end", clip(label, g-12))
+		b.text(g-6, y+(group-barGap)/2+4, "end", names[i])
 
 		for j, s := range c.Series {
 			if i >= len(s.Y) || !x.shows(s.Y[i]) {
@@ -70,7 +92,7 @@ func (c *Chart) bars() string {
 	}
 
 	b.line("axis", x.at(0), 0, x.at(0), h-bottom)
-	b.text((g+plotW-58)/2, h-8, "middle", c.X.Label)
+	b.text((g+end)/2, h-8, "middle", c.X.Label)
 	b.WriteString("</svg>")
 
 	return b.String()
@@ -86,19 +108,7 @@ func (c *Chart) said(v float64) string {
 
 // heat is a table of cells whose strength follows the value.
 func (c *Chart) heat() string {
-	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, s := range c.Series {
-		for _, v := range s.Y {
-			if !math.IsNaN(v) && !math.IsInf(v, 0) {
-				lo, hi = min(lo, v), max(hi, v)
-			}
-		}
-	}
-
-	if c.Scale[0] < c.Scale[1] {
-		lo, hi = c.Scale[0], c.Scale[1]
-	}
-
+	lo, hi := c.ends()
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		`<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="heat"><thead><tr><th scope="col">%s</th>`,
@@ -121,15 +131,35 @@ func (c *Chart) heat() string {
 	return b.String()
 }
 
+// ends are the values of the palest and the strongest cell.
+func (c *Chart) ends() (lo, hi float64) {
+	if c.Scale[0] < c.Scale[1] {
+		return c.Scale[0], c.Scale[1]
+	}
+
+	lo, hi = math.Inf(1), math.Inf(-1)
+	for _, s := range c.Series {
+		for _, v := range s.Y {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				lo, hi = min(lo, v), max(hi, v)
+			}
+		}
+	}
+	return lo, hi
+}
+
+// part is where a value lies between the palest and the strongest.
+func part(v, lo, hi float64) float64 {
+	if hi > lo {
+		return min(1, max(0, (v-lo)/(hi-lo)))
+	}
+	return 1
+}
+
 // cell is one of a heat map.
 func (c *Chart) cell(s Series, j int, lo, hi float64) string {
 	if j >= len(s.Y) || math.IsNaN(s.Y[j]) || math.IsInf(s.Y[j], 0) {
 		return "<td></td>"
-	}
-
-	part := 1.0
-	if hi > lo {
-		part = min(1, max(0, (s.Y[j]-lo)/(hi-lo)))
 	}
 
 	v := s.Y[j]
@@ -139,5 +169,5 @@ func (c *Chart) cell(s Series, j int, lo, hi float64) string {
 	}
 
 	text := fmt.Sprintf(cmp.Or(c.Format, "%.3g"), v)
-	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part, text)
+	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part(s.Y[j], lo, hi), text)
 }

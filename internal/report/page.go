@@ -15,10 +15,16 @@ import (
 type Page struct {
 	Title    string
 	Subtitle string
+	Date     string // of a page that says when it was made
+	Links    []Link // to other pages that belong to it
 	Sections []Section
 }
 
-// Section is a heading with text, facts, charts, tables and lines to copy, shown in that order.
+// Link leads to a file beside the page.
+type Link struct{ Text, To string }
+
+// Section is a heading with text, facts, charts, tables and lines to copy, shown in that order. A click on a line
+// selects all of it: the pages run no scripts, so that there is no button to copy it.
 type Section struct {
 	Title  string
 	Text   []string // paragraphs
@@ -47,14 +53,38 @@ var style string
 var layout string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css":    func() template.CSS { return template.CSS(theme + style) },
-	"draw":   func(c *Chart) template.HTML { return template.HTML(c.HTML()) },
-	"key":    func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
-	"legend": func(c *Chart) bool { return c.Kind != Heat && len(c.Series) > 1 },
-	"map":    func(c *Chart) bool { return c.Kind == Heat },
-	"wide":   func(f []Fact) bool { return slices.ContainsFunc(f, func(f Fact) bool { return f.Note != "" }) },
-	"many":   func(s []Section) bool { return len(s) >= manySections },
+	"css":     func() template.CSS { return template.CSS(theme + style) },
+	"draw":    func(c *Chart, columns int) template.HTML { return template.HTML(c.in(columns)) },
+	"key":     func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
+	"legend":  func(c *Chart) bool { return !c.grid() && len(c.Series) > 1 },
+	"map":     (*Chart).grid,
+	"wide":    func(f []Fact) bool { return slices.ContainsFunc(f, func(f Fact) bool { return f.Note != "" }) },
+	"many":    func(s []Section) bool { return len(s) >= manySections },
+	"columns": columns,
+	"row":     func(n int) string { return [...]string{"", "one", "two", "three"}[n] },
+	"words":   func(line string) []string { return strings.Split(line, " ") },
+	"whole":   func(word string) bool { return strings.Contains(word, "-") },
 }).Parse(layout))
+
+// grid tells the maps, whose series are rows with names.
+func (c *Chart) grid() bool { return c.Kind == Heat || c.Kind == Cells }
+
+// columns is how many drawings stand side by side in a section, so that they fill its width.
+func columns(list []*Chart) int {
+	n := 0
+	for _, c := range list {
+		if !c.grid() && !c.Wide {
+			n++
+		}
+	}
+	switch n {
+	case 0, 1:
+		return 1
+	case 2, 4:
+		return 2
+	}
+	return 3
+}
 
 // HTML writes the page. It refers to nothing outside itself and runs no script.
 func (p *Page) HTML(w io.Writer) error { return page.Execute(w, p) }

@@ -86,6 +86,15 @@ func TestJSONHasNullForNaN(t *testing.T) {
 	}
 }
 
+// layers are the numbers of the columns of a map.
+func layers(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(i)
+	}
+	return list
+}
+
 func charts() []*report.Chart {
 	y := []float64{3, 2, math.NaN(), 1.5, 1.4, math.Inf(1), 1.3}
 	s := []report.Series{
@@ -108,12 +117,13 @@ func charts() []*report.Chart {
 				"is on the left"}, Series: s,
 		},
 		{Title: "heat", Kind: report.Heat, Labels: []string{"q", "k", "v", "o", "gate", "up", "down"}, Series: s},
+		{Title: "cells", Kind: report.Cells, X: report.Axis{Label: "layer"}, Labels: layers(30), Series: s},
 	}
 }
 
 func TestChartsAreWellFormed(t *testing.T) {
 	for _, c := range append(charts(), &report.Chart{Kind: report.Line}, &report.Chart{Kind: report.Bar},
-		&report.Chart{Kind: report.Heat}) {
+		&report.Chart{Kind: report.Heat}, &report.Chart{Kind: report.Cells}) {
 		wellFormed(t, c)
 	}
 }
@@ -141,7 +151,7 @@ func TestAnyValuesDraw(t *testing.T) {
 			values[i] = math.Mod(values[i], 1e200)
 		}
 		wellFormed(rt, &report.Chart{
-			Kind: report.Kind(rapid.IntRange(0, 3).Draw(rt, "kind")), Y: report.Axis{Log: rapid.Bool().Draw(rt, "log")},
+			Kind: report.Kind(rapid.IntRange(0, 4).Draw(rt, "kind")), Y: report.Axis{Log: rapid.Bool().Draw(rt, "log")},
 			Labels: make([]string, len(values)), Series: []report.Series{{Name: "s", Y: values}},
 		})
 	})
@@ -280,7 +290,7 @@ func TestPageCanBeRead(t *testing.T) {
 		}
 	}
 
-	if count["desc"] != 4 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
+	if count["desc"] != 10 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
 		t.Errorf("%v", count)
 	}
 }
@@ -451,5 +461,109 @@ func TestIsPage(t *testing.T) {
 	}
 	if report.IsPage(dir) || report.IsPage(file+"x") {
 		t.Error("a folder, or nothing")
+	}
+}
+
+// TestCells: a square for each value, with its figure in a title, and of many numbered columns every fifth has a name;
+// where they do not fit a phone the drawing keeps its width.
+func TestCells(t *testing.T) {
+	y := make([]float64, 30)
+	for i := range y {
+		y[i] = float64(i) / 29
+	}
+	c := &report.Chart{
+		Title: "t", Kind: report.Cells, X: report.Axis{Label: "layer"}, Labels: layers(30), Format: "%.2f",
+		Series: []report.Series{{Name: "iffel", Y: y}, {Name: "of", Y: []float64{math.NaN(), 1}}},
+	}
+	text := c.HTML()
+	if n := strings.Count(text, `class="cell" x`); n != 31+6 {
+		t.Errorf("%d squares", n)
+	}
+	for want, yes := range map[string]bool{
+		">iffel, layer 29: 1.00<": true, ">25</text>": true, ">26</text>": false, `<div style="min-width:`: true,
+		`--p:100%"><title>of, layer 1: 1.00<`: true,
+	} {
+		if strings.Contains(text, want) != yes {
+			t.Errorf("%q: %v in %s", want, !yes, text)
+		}
+	}
+}
+
+// strokes finds the heights of a line's two points.
+var strokes = regexp.MustCompile(`class="stroke c0" d="M[0-9.]+ ([0-9.]+)L[0-9.]+ ([0-9.]+)"`)
+
+// TestAxesEndWithTheData: no axis is much longer than what it shows, and there are two ticks at least.
+func TestAxesEndWithTheData(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lo := rapid.Float64Range(.01, 1000).Draw(t, "lo")
+		hi := lo * rapid.Float64Range(1.05, 1e5).Draw(t, "times")
+		log := rapid.Bool().Draw(t, "log")
+		c := &report.Chart{Kind: report.Line, Y: report.Axis{Log: log}, Series: []report.Series{{
+			Name: "s",
+			Y:    []float64{lo, hi},
+		}}}
+		text := c.HTML()
+
+		path := strokes.FindStringSubmatch(text)
+		if path == nil {
+			t.Fatal(text)
+		}
+		low, _ := strconv.ParseFloat(path[1], 64)
+		high, _ := strconv.ParseFloat(path[2], 64)
+		if used := (low - high) / (250 - 44 - 12); used < .94 {
+			t.Fatalf("%g to %g, log %v: %.0f %% of the height are used", lo, hi, log, 100*used)
+		}
+		if n := strings.Count(text, `class="grid"`); n < 1 || n > 12 {
+			t.Fatalf("%g to %g, log %v: %d ticks", lo, hi, log, n)
+		}
+	})
+}
+
+// TestBarNames: of names that begin alike and are too long the ends are shown.
+func TestBarNames(t *testing.T) {
+	long := "tree:demo-out/search/of/some/depth/best.json"
+	c := &report.Chart{
+		Kind: report.Bar, Labels: []string{long, long + "+sparsegpt"}, Series: []report.Series{{
+			Name: "p",
+			Y:    []float64{1, 2},
+		}},
+	}
+	names := regexp.MustCompile(`text-anchor="end">([^<]*)<`).FindAllStringSubmatch(c.HTML(), -1)
+	if len(names) != 2 || names[0][1] == names[1][1] || !strings.HasSuffix(names[1][1], "+sparsegpt") {
+		t.Errorf("%q", names)
+	}
+}
+
+// TestCommandsDoNotBreak: a flag is one word, which no line ends within; a table may be folded; links lead to files.
+func TestCommandsDoNotBreak(t *testing.T) {
+	tab := sample()
+	tab.Folded = true
+	p := &report.Page{
+		Title: "t", Date: "2026-01-02", Links: []report.Link{{Text: "more", To: "a/b.html"}},
+		Sections: []report.Section{
+			{Code: []string{"compress prune m --seqlen 256"}, Tables: []*report.Table{tab}},
+		},
+	}
+	var b strings.Builder
+	if err := p.HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"compress prune m <span>--seqlen</span> 256</code>", "<summary>Perplexity (3 rows)</summary>",
+		`<a href="a/b.html">more</a>`,
+		`<time datetime="2026-01-02">`,
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// TestSpans: from three times on values belong on a logarithmic axis.
+func TestSpans(t *testing.T) {
+	for hi, want := range map[float64]bool{2.9: false, 3.1: true, math.Inf(1): false} {
+		if got := report.Spans(report.Series{Y: []float64{1, 0, math.NaN(), hi}}); got != want {
+			t.Errorf("1 to %g: %v", hi, got)
+		}
 	}
 }

@@ -19,6 +19,7 @@ type Table struct {
 	Columns []Column
 	Rows    [][]any
 	Note    string // one line below the table; empty: none
+	Folded  bool   // on a page only its title is shown until a reader opens it
 }
 
 // Column is a heading and the way its numbers are printed.

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -281,4 +284,33 @@ func quoted(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// AsRun is a command line as it works for who started this program: go run leaves nothing in PATH, and neither does a
+// binary that was called by its path.
+func AsRun(line string) string { return asRun(line, os.Args[0]) }
+
+func asRun(line, program string) string {
+	rest, ok := strings.CutPrefix(line, "compress ")
+	slashed := filepath.ToSlash(program)
+	if !ok || !strings.Contains(slashed, "/") {
+		return line
+	}
+
+	if strings.Contains(slashed, "/go-build") {
+		if _, err := os.Stat(filepath.Join("cmd", "compress", "main.go")); err == nil {
+			return "go run ./cmd/compress " + rest
+		}
+		return "go run github.com/modelcompress/compress/cmd/compress@latest " + rest
+	}
+
+	// What the bare name would start may be this program all the same.
+	if inPath, err := exec.LookPath("compress"); err == nil {
+		a, errA := os.Stat(inPath)
+		b, errB := os.Stat(program)
+		if errA == nil && errB == nil && os.SameFile(a, b) {
+			return line
+		}
+	}
+	return quoted(program) + " " + rest
 }

@@ -16,11 +16,13 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/report"
 )
 
 // Options are the flags of demo.
 type Options struct {
 	Out                      string
+	Model, Data              string // a model of the user's, and its text; "": the models and texts that are shipped
 	Quick, Resume, Overwrite bool
 	// Verb runs a command line of the program and returns its exit code.
 	Verb func(ctx context.Context, args []string, stdout, stderr io.Writer) int
@@ -47,8 +49,20 @@ type done struct {
 
 // Run writes the demo to a folder: what every verb writes, report.json and report.html.
 func Run(j *cli.Job, o Options) (any, error) {
+	if o.Data != "" && o.Model == "" {
+		return nil, cli.Usagef("--data is the text for a model of yours (HINT: pass --model DIR too)")
+	}
+
 	stages := story(o.Out, j.Common(), o.Quick)
+	if o.Model != "" {
+		stages = ownStory(o, j.Common())
+	}
 	d := &demo{job: j, o: o, began: time.Now()}
+	if o.Model != "" {
+		if _, _, err := d.texts(); err != nil { // before a folder is made
+			return nil, err
+		}
+	}
 	if err := d.take(stages); err != nil {
 		return nil, err
 	}
@@ -58,6 +72,10 @@ func Run(j *cli.Job, o Options) (any, error) {
 		d.left += s.weight(d.isDone)
 	}
 
+	if o.Model != "" {
+		d.foresee()
+	}
+
 	times := make([]Stage, len(stages))
 	for i, s := range stages {
 		if err := d.stage(i, s, len(stages), &times[i]); err != nil {
@@ -65,12 +83,10 @@ func Run(j *cli.Job, o Options) (any, error) {
 		}
 	}
 
-	r, err := read(o.Out, o.Quick)
+	r, err := d.result(times)
 	if err != nil {
 		return nil, err
 	}
-
-	r.Stages = times
 	if err := d.write(r, stages); err != nil {
 		return nil, err
 	}
@@ -78,10 +94,56 @@ func Run(j *cli.Job, o Options) (any, error) {
 	j.Printf("%s", r.summary())
 	j.Printf("\nEverything is in %s; the page to open is %s. Try next:\n", o.Out, filepath.Join(o.Out, pageFile))
 	for _, next := range r.next(o.Out) {
-		j.Printf("  %s\n", next)
+		j.Printf("  %s\n", cli.AsRun(next))
 	}
 
 	return r, nil
+}
+
+// outcome is what a demo ends with.
+type outcome interface {
+	page(stages []stage, seed uint64) *report.Page
+	summary() string
+	next(out string) []string
+}
+
+// result reads what the steps wrote.
+func (d *demo) result(times []Stage) (outcome, error) {
+	if d.o.Model == "" {
+		r, err := read(d.o.Out, d.o.Quick)
+		if err == nil {
+			r.Stages = times
+		}
+		return r, err
+	}
+
+	r, err := readOwn(d.o)
+	if err == nil {
+		r.Stages = times
+	}
+	return r, err
+}
+
+// The costs of the steps of a model's demo are seconds for one of so many bytes of 4-byte weights on two cores.
+const usualBytes = 540e6
+
+// foresee says about how long a demo of the user's model takes, before anything was measured: by the size of its files.
+func (d *demo) foresee() {
+	entries, err := os.ReadDir(d.o.Model)
+	if err != nil {
+		return // a name of the hub, or what the first step refuses in better words
+	}
+
+	var bytes int64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), ".safetensors") {
+			bytes += info.Size()
+		}
+	}
+	if bytes > 0 && d.left > 0 {
+		left := time.Duration(d.left * float64(bytes) / usualBytes * float64(time.Second))
+		d.job.Note("%s of weights: about %s on two cores", mega(bytes), max(left, time.Minute).Round(time.Minute))
+	}
 }
 
 // stage runs the steps of a stage that are not done yet.
@@ -164,5 +226,8 @@ func (d *demo) isDone(p step) bool {
 
 // fingerprint is of what all steps share; what differs between them is in their keys.
 func (d *demo) fingerprint() string {
+	if d.o.Model != "" {
+		return cli.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick, d.o.Model, d.o.Data)
+	}
 	return cli.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick)
 }

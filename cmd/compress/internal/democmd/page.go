@@ -3,8 +3,12 @@ package democmd
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress"
@@ -13,7 +17,7 @@ import (
 )
 
 // write writes the two reports.
-func (d *demo) write(r *Report, stages []stage) error {
+func (d *demo) write(r outcome, stages []stage) error {
 	data, err := d.job.Record(r)
 	if err != nil {
 		return err
@@ -36,6 +40,18 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 		Title: "compress demo: one small model, every tool",
 		Subtitle: fmt.Sprintf("Llama of 480,096 parameters and four fine-tunes of it, made for this project · seed "+
 			"%d · version %s", seed, compress.Version()),
+		Date: today(),
+		Links: []report.Link{
+			{Text: "The search", To: "search/report.html"},
+			{Text: "All prunings", To: "prune/compared/report.html"},
+			{Text: "The conflict", To: "conflict/all.html"},
+			{
+				Text: "Training of the LoRA",
+				To:   "adapt/lora/training.html",
+			},
+			{Text: "Training of the Mixture of Shards", To: "adapt/mos/training.html"},
+			{Text: "The editing study", To: "edit/study/report.html"},
+		},
 	}
 
 	first := report.Section{Title: "At a glance", Text: []string{
@@ -55,23 +71,47 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 		first.Facts = append(first.Facts, report.Fact{Name: f.name, Value: f.value, Note: f.note})
 	}
 
+	editors := &report.Table{
+		Title:   fmt.Sprintf("Editors after %d facts", r.lastEdits()[0].Edits),
+		Columns: report.Columns("editor", "edits that hold", "accuracy of sums|%.2f"),
+		Note:    fmt.Sprintf("Sums before any edit: %.2f.", r.Edit[0].Abilities["add"].Value),
+	}
+	for _, e := range r.lastEdits() {
+		editors.Add(e.Editor, fmt.Sprintf("%.0f %%", 100*e.Held.Mean), e.Abilities["add"].Value)
+	}
+	first.Tables = []*report.Table{editors}
+
 	p.Sections = []report.Section{
 		first, r.scored(), r.pruned(), r.quantised(), r.searched(), r.conflicts(), r.merged(), r.adapted(), r.edits(),
 		r.tested(),
 	}
+	p.Sections = append(p.Sections, commands(stages)...)
+	return p
+}
+
+// commands are the command lines of the stages.
+func commands(stages []stage) (list []report.Section) {
 	for i, s := range stages {
-		commands := report.Section{Text: []string{fmt.Sprintf("%d. To %s:", i+1, s.title)}}
+		one := report.Section{Text: []string{fmt.Sprintf("%d. To %s:", i+1, s.title)}}
 		if i == 0 {
-			commands.Title = "The commands"
+			one.Title = "The commands"
+			one.Text = append([]string{"A click on a line selects all of it."}, one.Text...)
 		}
 		for _, step := range s.steps {
-			commands.Code = append(commands.Code, step.line())
+			one.Code = append(one.Code, step.line())
 		}
-
-		p.Sections = append(p.Sections, commands)
+		list = append(list, one)
 	}
+	return list
+}
 
-	return p
+// today is the date that a page shows: that of SOURCE_DATE_EPOCH where a build asks for the same bytes every day.
+func today() string {
+	now := time.Now()
+	if n, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
+		now = time.Unix(n, 0)
+	}
+	return now.UTC().Format(time.DateOnly)
 }
 
 // fact is a figure of the summary.
@@ -85,9 +125,12 @@ func (r *Report) figures() []fact {
 }
 
 // summary is the same for a terminal.
-func (r *Report) summary() string {
+func (r *Report) summary() string { return lines(r.figures()) + r.editors() }
+
+// lines are figures for a terminal, each with its note below it.
+func lines(figures []fact) string {
 	var b strings.Builder
-	for _, f := range r.figures() {
+	for _, f := range figures {
 		fmt.Fprintf(&b, "%-37s%s\n", f.name, f.value)
 		line := "   "
 		for _, w := range strings.Fields(f.note) {
@@ -120,29 +163,44 @@ func (r *Report) next(out string) []string {
 // isWinner tells the winner among the metrics of a report.
 func (s *Search) isWinner(metric string) bool { return metric == "expr:"+s.Winner.Formula }
 
+// searchFact says what a reader would decide by: the found formula beside the known ones in the table that the page
+// has below.
 func (r *Report) searchFact() fact {
-	f := fact{name: "Search: found and Wanda, 60 % zeros"}
-	var own, wanda *Metric
-	for i, m := range r.Search.Test[0].Metrics {
-		switch {
-		case r.Search.isWinner(m.Name):
-			own = &r.Search.Test[0].Metrics[i]
-		case m.Name == "wanda":
-			wanda = &r.Search.Test[0].Metrics[i]
+	f := fact{name: "Search (60 % zeros)"}
+	var own *Metric
+	var better, worse []string
+	list := r.Search.Test[0].Metrics
+	for i, m := range list {
+		if r.Search.isWinner(m.Name) {
+			own = &list[i]
 		}
 	}
-
-	if own == nil || wanda == nil {
+	if own == nil {
 		f.value, f.note = r.Search.Winner.Formula, "the winner"
 		return f
 	}
 
-	f.value = fmt.Sprintf("%.2f and %.2f", own.Perplexity, wanda.Perplexity)
-	f.note = fmt.Sprintf("perplexity on unseen text; %s is %s", r.Search.Winner.Formula, wanda.Winner)
-	if wanda.Low != nil && wanda.High != nil {
-		f.note += fmt.Sprintf(" (Wanda's loss is %+.3f to %+.3f nats above, 95 %%)", *wanda.Low, *wanda.High)
+	for _, m := range list {
+		if m.Name == "dense" || strings.HasPrefix(m.Name, "expr:") { // the others that were found are in the table
+			continue
+		}
+		said := fmt.Sprintf("%s %.2f", m.Name, m.Perplexity)
+		if m.Perplexity <= own.Perplexity {
+			better = append(better, said)
+		} else {
+			worse = append(worse, said)
+		}
 	}
 
+	f.value = fmt.Sprintf("perplexity %.2f with the found formula", own.Perplexity)
+	f.note = r.Search.Winner.Formula
+	if len(better) > 0 {
+		f.note += "; as good or better: " + strings.Join(better, ", ")
+	}
+	if len(worse) > 0 {
+		f.note += "; worse: " + strings.Join(worse, ", ")
+	}
+	f.note += fmt.Sprintf(" (%d windows that nothing was chosen by)", r.Search.Test[0].Windows)
 	return f
 }
 
@@ -150,10 +208,19 @@ func (r *Report) pruneFact() fact {
 	best := r.best("0.5")
 	dense := r.score("base").Bytes
 	return fact{
-		"Prune: half of the weights", fmt.Sprintf("%.2f %s", best.Perplexity, pm("%.2f", best.Stderr)),
-		fmt.Sprintf("perplexity with %s, dense %.2f; packed %s instead of %s", methodName(best.Method),
-			r.Prune.Dense.Perplexity, kilo(r.Prune.Sizes["0.5"]), kilo(dense)),
+		fmt.Sprintf("Prune (%s, 50 %% zeros)", proper(methodName(best.Method))),
+		fmt.Sprintf("perplexity %.2f → %.2f", r.Prune.Dense.Perplexity, best.Perplexity),
+		fmt.Sprintf("%s on unseen text; packed %s instead of %s", pm("%.2f", best.Stderr), kilo(r.Prune.Sizes["0.5"]),
+			kilo(dense)),
 	}
+}
+
+// proper is how the literature writes a method.
+func proper(method string) string {
+	for _, name := range []string{"SparseGPT", "Wanda", "RIA"} {
+		method = strings.ReplaceAll(method, strings.ToLower(name), name)
+	}
+	return method
 }
 
 // best is the run with the lowest perplexity at a target.
@@ -170,9 +237,10 @@ func (r *Report) best(target string) *Pruned {
 func (r *Report) quantiseFact() fact {
 	q := r.score("mixed")
 	return fact{
-		"Quantise: 4 to 8 bits a weight", fmt.Sprintf("%s of %s", kilo(q.Bytes), kilo(r.score("base").Bytes)),
-		fmt.Sprintf("a GGUF file with 5 bits a weight, each matrix as many as it needs: %.4f nats from the base's "+
-			"predictions, the same top token for %.1f %%", q.Divergence.KL, 100*q.Divergence.Same),
+		"Quantise (5 bits a weight, GGUF)", fmt.Sprintf("%s instead of %s", kilo(q.Bytes), kilo(r.score("base").Bytes)),
+		fmt.Sprintf("%.1f %% of the next tokens stay the same (KL %.4f nats a token); each matrix has as many bits "+
+			"as it "+
+			"needs", 100*q.Divergence.Same, q.Divergence.KL),
 	}
 }
 
@@ -188,12 +256,28 @@ func (r *Report) conflictFact() fact {
 		}
 	}
 
+	name := func(c *Conflict) string { return strings.Join(c.Models, " and ") }
 	return fact{
-		"Conflict: " + strings.Join(most.Models, " and "),
-		fmt.Sprintf("%.2f × random signs", most.Whole.Excess.Disagree),
-		fmt.Sprintf("the pair that disagrees most; least: %s, %.2f", strings.Join(least.Models, " and "),
-			least.Whole.Excess.Disagree),
+		"Conflict (pairs of fine-tunes)", fmt.Sprintf("%s contradict each other most", name(most)),
+		fmt.Sprintf("%s; least: %s, %s", timesChance(most.Whole.Excess.Disagree), name(least),
+			timesChance(least.Whole.Excess.Disagree)),
 	}
+}
+
+// timesChance says a multiple of chance, and what it means.
+func timesChance(x float64) string {
+	verdict := "a lot"
+	switch {
+	case x < 0.5:
+		verdict = "hardly ever"
+	case x < 0.95:
+		verdict = "less than unrelated changes"
+	case x <= 1.05:
+		verdict = "as unrelated changes"
+	case x < 1.5:
+		verdict = "somewhat more than unrelated changes"
+	}
+	return fmt.Sprintf("%.2f times chance (%s)", x, verdict)
 }
 
 func (r *Report) mergeFact() fact {
@@ -201,10 +285,12 @@ func (r *Report) mergeFact() fact {
 	own := r.mean(mediated)
 	each := r.expertMean()
 	return fact{
-		"Mediate: mean of three tasks", fmt.Sprintf("%.2f %s", own.Value, pm("%.2f", own.Stderr)),
-		fmt.Sprintf("best static merge, %s: %.2f %s; each expert on its own task: %.2f %s; storage %.0f %% of "+
-			"four experts", static,
-			r.mean(static).Value, pm("%.2f", r.mean(static).Stderr), each.Value, pm("%.2f", each.Stderr),
+		"Merge (four fine-tunes, one folder)",
+		fmt.Sprintf("accuracy %.2f mediated, %.2f by the best merge", own.Value, r.mean(static).Value),
+		fmt.Sprintf("mean of three tasks, %s and %s; the best merge is %s; each fine-tune on its own task reaches "+
+			"%.2f; "+
+			"the mediated folder has %.0f %% of the size of all four",
+			pm("%.2f", own.Stderr), pm("%.2f", r.mean(static).Stderr), static, each.Value,
 			100*float64(r.score(mediated).Bytes)/float64(4*r.score("news").Bytes)),
 	}
 }
@@ -213,38 +299,54 @@ func (r *Report) adaptFact() fact {
 	lora, mos := r.Adapt[0], r.Adapt[1]
 	bits := func(model string) float64 { return r.score(model).Tasks["tales"].Value }
 	return fact{
-		"Adapt: Mixture of Shards and LoRA", fmt.Sprintf("%.3f and %.3f bits a byte", bits("mos"), bits("lora")),
-		fmt.Sprintf("on new tales, with %s and %s trained parameters; base %.3f, full fine-tune %.3f",
-			cli.Thousands(mos.Trainable), cli.Thousands(lora.Trainable),
-			bits("base"), bits("tales")),
+		"Adapt (new tales, bits a byte ↓)",
+		fmt.Sprintf("base %.3f → LoRA %.3f, Mixture of Shards %.3f", bits("base"), bits("lora"), bits("mos")),
+		fmt.Sprintf("with %s and %s trained parameters; training all weights reaches %.3f",
+			cli.Thousands(lora.Trainable),
+			cli.Thousands(mos.Trainable), bits("tales")),
 	}
 }
 
-func (r *Report) editFact() fact {
+// lastEdits are the states of the editors after the most edits.
+func (r *Report) lastEdits() (list []Edited) {
 	last := 0
 	for _, e := range r.Edit {
 		last = max(last, e.Edits)
 	}
-
-	var parts []string
-	value := ""
 	for _, e := range r.Edit {
-		if e.Edits != last || e.Editor == "" {
-			continue
+		if e.Edits == last && e.Editor != "" {
+			list = append(list, e)
 		}
-		if e.Editor == "ft" {
-			value = fmt.Sprintf("%.0f %% hold", 100*e.Held.Mean)
-		}
-
-		parts = append(parts,
-			fmt.Sprintf("%s %.0f %% (sums %.2f)", e.Editor, 100*e.Held.Mean, e.Abilities["add"].Value))
 	}
+	return list
+}
 
+func (r *Report) editFact() fact {
+	list := r.lastEdits()
+	least, most := math.Inf(1), 0.0
+	for _, e := range list {
+		least, most = min(least, e.Held.Mean), max(most, e.Held.Mean)
+	}
+	value := fmt.Sprintf("%.0f to %.0f %% hold", 100*least, 100*most)
+	if least == most {
+		value = fmt.Sprintf("%.0f %% hold", 100*most)
+	}
 	return fact{
-		fmt.Sprintf("Edit: %d facts by fine-tuning", last), value,
-		fmt.Sprintf("and by each editor, with the accuracy of sums, %.2f before: %s", r.Edit[0].Abilities["add"].Value,
-			strings.Join(parts, ", ")),
+		fmt.Sprintf("Edit (%d facts)", list[0].Edits), value,
+		fmt.Sprintf("by the editor; the sums that the base can do fall from %.2f as well, as the table of editors "+
+			"shows",
+			r.Edit[0].Abilities["add"].Value),
 	}
+}
+
+// editors is the table of editors for a terminal.
+func (r *Report) editors() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "    %-10s %10s %6s\n", "editor", "edits hold", "sums")
+	for _, e := range r.lastEdits() {
+		fmt.Fprintf(&b, "    %-10s %8.0f %% %6.2f\n", e.Editor, 100*e.Held.Mean, e.Abilities["add"].Value)
+	}
+	return b.String()
 }
 
 // pm is a standard error as it follows a figure.

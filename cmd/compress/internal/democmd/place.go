@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -24,9 +25,7 @@ const (
 // take makes the folder, or takes an earlier one as the flags allow, and puts the shipped files there.
 func (d *demo) take(stages []stage) error {
 	own := []string{journalFile, reportFile, pageFile}
-	for _, e := range shipped() {
-		own = append(own, e.Name())
-	}
+	own = append(own, d.shipped()...)
 	for _, s := range stages {
 		own = append(own, s.name)
 	}
@@ -59,7 +58,11 @@ func (d *demo) take(stages []stage) error {
 		return err
 	}
 
-	if err := ship(d.o.Out); err != nil {
+	err = ship(d.o.Out, d.shipped())
+	if err == nil && d.o.Model != "" {
+		err = d.shipTexts()
+	}
+	if err != nil {
 		d.journal.Close()
 		return err
 	}
@@ -84,20 +87,30 @@ func (d *demo) open(own []string) error {
 	return err
 }
 
-// shipped are the folders that come with the program.
-func shipped() []fs.DirEntry {
+// shipped are the folders that come with the program, and for a model of the user's the texts beside them.
+func (d *demo) shipped() (names []string) {
+	if d.o.Model != "" {
+		return []string{"demo", "text"}
+	}
+
 	entries, err := testdata.Nano.ReadDir(".")
 	if err != nil {
 		panic("demo: the program carries no files")
 	}
-	return entries
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
-// ship writes the files that come with the program; what is there already with the same content stays.
-func ship(dir string) error {
+// ship writes those of the named folders that come with the program; what is there already with the same content stays.
+func ship(dir string, folders []string) error {
 	return fs.WalkDir(testdata.Nano, ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if top, _, _ := strings.Cut(path, "/"); path != "." && !slices.Contains(folders, top) {
+			return fs.SkipDir
 		}
 
 		to := filepath.Join(dir, filepath.FromSlash(path))

@@ -80,8 +80,10 @@ func (r *Report) pruned() report.Section {
 
 	dense := r.Prune.Dense
 	lines := &report.Chart{
-		Title: "Loss above the dense model's, by zeros",
-		X:     report.Axis{Label: "zeros, % of the decoder layers' weights"}, Y: report.Axis{Label: "nats a token"},
+		Title: "Loss added by pruning, by zeros",
+		X:     report.Axis{Label: "zeros, % of the decoder layers' weights"},
+		Y:     report.Axis{Label: "nats a token above the dense model", Log: true},
+		Note:  "Logarithmic, so that small losses can be told apart; lower is better.",
 	}
 	t := &report.Table{
 		Title: "Perplexity by method and fraction removed", Columns: report.Columns("method"),
@@ -103,7 +105,7 @@ func (r *Report) pruned() report.Section {
 	}
 
 	for _, m := range methods {
-		line := report.Series{Name: methodName(m), X: []float64{0}, Y: []float64{0}}
+		line := report.Series{Name: methodName(m)}
 		cells := []any{methodName(m)}
 		for _, target := range targets {
 			p := r.run(m, target)
@@ -200,7 +202,7 @@ func (r *Report) sizes() *report.Chart {
 
 	points = append(points, [2]float64{float64(r.score("base").Bytes) / 1000, 0})
 	return &report.Chart{
-		Title: "Loss above the dense model's, by packed size", Kind: report.Scatter, X: report.Axis{Label: "kB"},
+		Title: "Loss added by pruning, by packed size", Kind: report.Scatter, X: report.Axis{Label: "kB"},
 		Y:      report.Axis{Label: "nats a token"},
 		Series: split(points), Note: "The rightmost point is the dense model.",
 	}
@@ -242,8 +244,9 @@ func (r *Report) searched() report.Section {
 	}
 
 	chart := &report.Chart{
-		Title: "Quality by size of the formula", Kind: report.Scatter,
-		X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "quality, Wanda = 1"}, Series: split(points),
+		Title: "Cost by size of the formula", Kind: report.Scatter,
+		X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "added loss, Wanda = 1 (lower is better)"},
+		Series: split(points),
 	}
 	if far > 0 {
 		chart.Note = fmt.Sprintf("Left out: %d above %.1f.", far, farthest)
@@ -251,7 +254,7 @@ func (r *Report) searched() report.Section {
 
 	t := &report.Table{
 		Title:   "60 % zeros, on text that nothing was chosen by",
-		Columns: report.Columns("metric", "perplexity|%.3f", "its loss − the winner's", "the winner is"),
+		Columns: report.Columns("metric", "perplexity|%.3f", "its loss − the winner's", "against it the winner is"),
 		Note: fmt.Sprintf("%d windows; intervals of 95 %%, nats a token, window by window; verdicts at 5 %% after "+
 			"Holm. RIA and magnitude compare the weights of a whole matrix, the others those of a neuron.",
 			r.Search.Test[0].Windows),
@@ -268,11 +271,19 @@ func (r *Report) searched() report.Section {
 			name += " (winner)"
 		}
 
-		t.Add(name, report.Estimate{Value: m.Perplexity, Stderr: m.Stderr}, interval, m.Winner)
+		t.Add(name, report.Estimate{Value: m.Perplexity, Stderr: m.Stderr}, interval, verdict(m.Winner))
 	}
 
 	s.Charts, s.Tables = []*report.Chart{chart}, []*report.Table{t}
 	return s
+}
+
+// verdict is a verdict of the search's report, in a sentence with "is".
+func verdict(said string) string {
+	if said == "not told apart" {
+		return "not significantly different"
+	}
+	return said
 }
 
 // farthest bounds the qualities that are plotted.

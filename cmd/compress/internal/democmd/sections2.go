@@ -131,6 +131,7 @@ func (r *Report) adapted() report.Section {
 		t.Add(name, a.Trainable, float64(a.Bytes)/1000, line.Y[len(line.Y)-1], r.score(a.Kind).Tasks["tales"].cell())
 	}
 
+	curve.Y.Log = report.Spans(curve.Series...)
 	s.Charts, s.Tables = []*report.Chart{curve}, []*report.Table{t}
 	return s
 }
@@ -171,7 +172,7 @@ func (r *Report) edits() report.Section {
 
 	t := &report.Table{
 		Title: "Editors",
-		Columns: report.Columns("editor", "edits", "hold|%.2f", "95 %", "top-1|%.2f", "paraphrases|%.2f",
+		Columns: report.Columns("editor", "edits", "hold (95 %)", "top-1|%.2f", "paraphrases|%.2f",
 			"neighbours|%.2f", "sums|%.3f", "base's facts|%.3f", "text, perplexity ↓", "‖ΔW‖/‖W‖|%.2f"),
 		Note: "* significantly worse than before any edit (paired, Holm). Top-1: the new answer is the first " +
 			"of all tokens. grace keeps a codebook beside the weights and changes none of them.",
@@ -206,7 +207,8 @@ func (r *Report) edits() report.Section {
 				})
 		}
 
-		t.Add(name, e.Edits, e.Held.Mean, fmt.Sprintf("%.2f–%.2f", e.Held.Low, e.Held.High), e.Exact, e.Paraphrase,
+		t.Add(name, e.Edits, fmt.Sprintf("%.2f (%.2f–%.2f)", e.Held.Mean, e.Held.Low, e.Held.High), e.Exact,
+			e.Paraphrase,
 			e.Neighborhood, e.ability("add"), e.ability("base"),
 			e.text(), e.Weights)
 	}

@@ -70,9 +70,11 @@ func TestEditsInWords(t *testing.T) {
 // TestTraces: a picture of each kind of state, a row for each token, in words and on the page.
 func TestTraces(t *testing.T) {
 	r := &Traced{
-		Prompt: "Ada was born",
-		Answer: "in",
-		Tokens: []string{" Ada", " was", " born"},
+		Prompt:  "Ada was born",
+		Subject: "Ada",
+		Answer:  "in",
+		to:      1,
+		Tokens:  []string{" Ada", " was", " born"},
 		TraceResult: &edit.TraceResult{
 			Clean: .5, Corrupted: .125, Window: 2,
 			Hidden: [][]float64{{.1, .2}, {.3, .4}, {.5, .6}}, MLP: [][]float64{{0, 0}, {0, 0}, {0, 0}},
@@ -82,6 +84,7 @@ func TestTraces(t *testing.T) {
 
 	out, _ := clitest.Show(t, func(j *cli.Job) { r.print(j, true) })
 	want := `Ada was born: p("in") is 0.5000, with noise 0.1250
+` + r.finding() + `
 what leaves the block
 token      0      1
 ───────────────────
@@ -90,7 +93,7 @@ was    0.300  0.400
 born   0.500  0.600
 MLP, 2 blocks
 `
-	if !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 19 ||
+	if !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 20 ||
 		!strings.Contains(out, "\nattention, 2 blocks\n") {
 		t.Errorf("have\n%s\nwant\n%s", out, want)
 	}
@@ -105,12 +108,31 @@ MLP, 2 blocks
 	}
 
 	s := r.page().Sections[0]
-	if len(s.Charts) != 3 || s.Charts[0].Series[2].Name != "2 born" || s.Charts[0].Series[2].Y[1] != .6 ||
+	if len(s.Charts) != 3 || s.Charts[0].Series[0].Name != "Ada*" || s.Charts[1].Scale != [2]float64{0, 1} ||
+		s.Charts[0].Series[2].Name != "born" || s.Charts[0].Series[2].Y[1] != .6 ||
 		strings.Join(
 			s.Charts[0].Labels,
 			" ",
 		) != "0 1" || s.Facts[1].Value != "0.5000" || s.Facts[2].Value != "0.1250" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestTraceInWords: where nothing brings the answer back, the finding says so; the last token is called that.
+func TestTraceInWords(t *testing.T) {
+	r := &Traced{Subject: "Ada", Answer: "in", Tokens: []string{"Ada", " was"}, TraceResult: &edit.TraceResult{
+		Clean: .5, Corrupted: .25, Window: 1, MLP: [][]float64{{.1, .2, .2}, {.1, .1, .1}},
+		Attention: [][]float64{{0, .3, 0}, {0, .9, .25}},
+	}}
+	want := "With noise on \"Ada\" the probability of \"in\" falls from 0.50 to 0.25; what brings most of it back is " +
+		"the " +
+		"attention of the last token in layer 1 (up to 0.90)."
+	if got := r.finding(); got != want {
+		t.Error(got)
+	}
+	r.Attention = r.MLP
+	if got := r.finding(); !strings.HasPrefix(got, `Nothing that is restored brings "in" back`) {
+		t.Error(got)
 	}
 }
 

@@ -33,6 +33,8 @@ type Traced struct {
 	Answer  string   `json:"answer"`
 	Tokens  []string `json:"tokens"`
 	*edit.TraceResult
+
+	from, to int // tokens of the subject
 }
 
 // Trace runs causal tracing.
@@ -118,6 +120,8 @@ func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOpt
 		}
 	}
 
+	r.from, r.to = from, to
+
 	answer := int32(-1)
 	if o.Answer != "" {
 		x := &edit.Encoder{Tokenizer: tok}
@@ -189,6 +193,7 @@ func (r *Traced) findings() *report.Table {
 // print shows what was found, or all values of the grids.
 func (r *Traced) print(j *cli.Job, all bool) {
 	j.Printf("%s: p(%q) is %.4f, with noise %.4f\n", r.Prompt, r.Answer, r.Clean, r.Corrupted)
+	j.Printf("%s\n", r.finding())
 	if !all {
 		j.Table(r.findings())
 		return
@@ -213,23 +218,111 @@ func (r *Traced) print(j *cli.Job, all bool) {
 	}
 }
 
-// page draws the grids.
+// tracePlace is where a grid is strongest: a token, its best layer, and those with half of that and more.
+type tracePlace struct {
+	token, layer int
+	p            float64
+	layers       []int
+}
+
+// strongestOf is the place of a grid's largest value; none: nothing brings the answer back.
+func (r *Traced) strongestOf(values [][]float64) (at tracePlace, ok bool) {
+	at.p = r.Corrupted
+	for i, row := range values {
+		for l, v := range row {
+			if v > at.p {
+				at = tracePlace{token: i, layer: l, p: v}
+				ok = true
+			}
+		}
+	}
+	if !ok {
+		return at, false
+	}
+
+	for l, v := range values[at.token] {
+		if v-r.Corrupted >= (at.p-r.Corrupted)/2 {
+			at.layers = append(at.layers, l)
+		}
+	}
+	return at, true
+}
+
+// finding says in one sentence where the answer is kept and where it is read.
+func (r *Traced) finding() string {
+	say := func(at tracePlace, by string) string {
+		token := fmt.Sprintf("the token %q", strings.TrimSpace(r.Tokens[at.token]))
+		if at.token == len(r.Tokens)-1 {
+			token = "the last token"
+		}
+		return fmt.Sprintf("%s of %s in %s (up to %.2f)", by, token, layers(at.layers), at.p)
+	}
+
+	var parts []string
+	if at, ok := r.strongestOf(r.MLP); ok {
+		parts = append(parts, say(at, "the MLP"))
+	}
+	if at, ok := r.strongestOf(r.Attention); ok {
+		parts = append(parts, say(at, "the attention"))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("Nothing that is restored brings %q back: with noise on %q its probability falls from %.2f "+
+			"to %.2f and stays there.", r.Answer, r.Subject, r.Clean, r.Corrupted)
+	}
+	return fmt.Sprintf("With noise on %q the probability of %q falls from %.2f to %.2f; what brings most of it back "+
+		"is %s.",
+		r.Subject, r.Answer, r.Clean, r.Corrupted, strings.Join(parts, " and "))
+}
+
+// layers names layers in a sentence.
+func layers(list []int) string {
+	if len(list) == 1 {
+		return fmt.Sprint("layer ", list[0])
+	}
+	return "layers " + cli.Spans(list)
+}
+
+// page draws the grids as the papers on causal tracing do: a row for each token, a column for each layer, one scale of
+// colours for all of them.
 func (r *Traced) page() *report.Page {
-	s := report.Section{Title: "Probability of the answer when one state is restored", Facts: []report.Fact{
+	s := report.Section{Title: "Where the answer comes from", Text: []string{
+		r.finding(),
+		fmt.Sprintf("Noise hides the subject (its tokens are marked *). Then one state of the undisturbed run is put "+
+			"back, of one token in one layer, or of %d layers around it for MLP and attention, and the probability of "+
+			"the answer is read again: the stronger a square, the more of the answer passes through that place. All "+
+			"squares share one scale of colours; the figure is shown where the pointer rests on one.", r.Window),
+	}, Facts: []report.Fact{
 		{Name: "answer", Value: r.Answer},
-		{Name: "clean", Value: fmt.Sprintf("%.4f", r.Clean)},
-		{Name: "with noise", Value: fmt.Sprintf("%.4f", r.Corrupted)},
+		{Name: "its probability", Value: fmt.Sprintf("%.4f", r.Clean)},
+		{Name: "with noise on the subject", Value: fmt.Sprintf("%.4f", r.Corrupted)},
 	}}
 
+	scale := [2]float64{r.Corrupted, r.Corrupted}
 	for _, g := range r.grids() {
-		c := &report.Chart{Title: g.name, Kind: report.Heat, X: report.Axis{Label: "block"}}
+		for _, row := range g.values {
+			scale[0], scale[1] = min(scale[0], slices.Min(row)), max(scale[1], slices.Max(row))
+		}
+	}
+
+	for _, title := range []string{
+		"State after the layer restored", fmt.Sprintf("MLP of %d layers restored", r.Window),
+		fmt.Sprintf("Attention of %d layers restored", r.Window),
+	} {
+		g := r.grids()[len(s.Charts)]
+		c := &report.Chart{
+			Title: title, Kind: report.Cells, X: report.Axis{Label: "layer"}, Scale: scale,
+			Format: "%.2f",
+		}
 		for b := range g.values[0] {
 			c.Labels = append(c.Labels, fmt.Sprint(b))
 		}
 
 		for i, row := range g.values {
-			c.Series = append(c.Series,
-				report.Series{Name: fmt.Sprintf("%d %s", i, strings.TrimSpace(r.Tokens[i])), Y: row})
+			name := strings.TrimSpace(r.Tokens[i])
+			if i >= r.from && i < r.to {
+				name += "*"
+			}
+			c.Series = append(c.Series, report.Series{Name: name, Y: row})
 		}
 
 		s.Charts = append(s.Charts, c)

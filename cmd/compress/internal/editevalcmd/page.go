@@ -73,7 +73,8 @@ func curves(title, axis string, r *editeval.Report, m *editeval.ModelReport,
 		Y: report.Axis{Label: axis},
 	}
 	for _, ed := range r.Plan.Editors {
-		rows := of(m, ed.Name)
+		// Before its first batch an editor has written nothing: that is no edit that fails.
+		rows := slices.DeleteFunc(of(m, ed.Name), func(r editeval.Row) bool { return r.Edits < ed.Batch })
 		c.Series = append(c.Series, report.Series{
 			Name: ed.Name,
 			X:    floats(rows, func(r *editeval.Row) float64 { return float64(r.Edits) }),
@@ -292,7 +293,7 @@ func abilities(name string, r *editeval.Report, m *editeval.ModelReport) report.
 			return float64(a.Value), float64(a.Low), float64(a.High)
 		})
 
-		c.Y.Log = !a.HigherIsBetter && spread(c)
+		c.Y.Log = !a.HigherIsBetter && report.Spans(c.Series...)
 		s.Charts = append(s.Charts, c)
 	}
 
@@ -324,19 +325,6 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return ""
-}
-
-// spread reports whether the values of a chart need a logarithmic axis.
-func spread(c *report.Chart) bool {
-	lo, hi := math.Inf(1), 0.0
-	for _, s := range c.Series {
-		for _, v := range s.Y {
-			if v > 0 && !math.IsInf(v, 0) {
-				lo, hi = min(lo, v), max(hi, v)
-			}
-		}
-	}
-	return hi > 20*lo
 }
 
 // drifts shows how far the model has moved.
@@ -426,7 +414,8 @@ func beside(r *editeval.Report) report.Section {
 			X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: "fraction"},
 		}
 		for i := range r.Models {
-			rows := of(&r.Models[i], ed.Name)
+			rows := slices.DeleteFunc(of(&r.Models[i], ed.Name),
+				func(r editeval.Row) bool { return r.Edits < ed.Batch })
 			c.Series = append(c.Series, report.Series{
 				Name: r.Models[i].Name,
 				X:    floats(rows, func(r *editeval.Row) float64 { return float64(r.Edits) }),

@@ -12,7 +12,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/internal/report"
 )
 
 // study is a small report, of models of these names.
@@ -110,12 +109,6 @@ func TestWords(t *testing.T) {
 	}
 	if cell(editeval.Value(math.NaN())) != nil || cell(2) != 2.0 {
 		t.Error(cell(2))
-	}
-
-	for want, values := range map[bool][]float64{true: {1, 30, math.Inf(1)}, false: {1, 15, 0, math.NaN()}} {
-		if got := spread(&report.Chart{Series: []report.Series{{Y: values}}}); got != want {
-			t.Errorf("%v: %v", values, got)
-		}
 	}
 }
 

@@ -342,11 +342,14 @@ func TestPage(t *testing.T) {
 		Steps: []lora.Step{{Step: 0, Loss: 3.5, LR: 0.1, GradNorm: 2}, {Step: 1, Loss: 2.25, LR: 0.05, GradNorm: 1}},
 		Evals: []lora.Eval{{Step: 2, Loss: 2.5, Best: true}},
 	}}
-	page, err := Page(r, nil)
+	page, err := Page(r, "models/base", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"12,345", "2.2500", "held out", "Learning rate", "out&lt;1&gt;"} {
+	for _, want := range []string{
+		"12,345", "2.2500", "held out", "Learning rate", "out&lt;1&gt;", "models/base",
+		"Settings and data",
+	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
 		}

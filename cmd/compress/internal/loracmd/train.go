@@ -377,7 +377,7 @@ func (r *run) record(put func(name string, data []byte) error) error {
 	if err != nil {
 		return err
 	}
-	page, err := Page(r.done, r.SourceRemarks())
+	page, err := Page(r.done, r.model.Path(), r.SourceRemarks())
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,9 @@ package mergecmd
 
 import (
 	"bytes"
+	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -73,7 +76,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 	}
 
 	j.Table(measures(result, result.Groups))
-	j.Printf("\n%s\n", result.Advice.Sentence())
+	j.Printf("\n%s\n%s\n", conflictFinding(result), result.Advice.Sentence())
 	if o.HTML == "" {
 		return result, nil
 	}
@@ -110,98 +113,194 @@ func measures(r *mediate.ConflictReport, groups []mediate.ConflictGroup) *report
 	return t
 }
 
-// manyGroups is how many columns of groups have room for their names and values.
-const manyGroups = 12
-
-// conflictPage shows the metrics as multiples of their baselines: a row per metric, a column per group; the
-// other way round where there are many groups.
+// conflictPage says what was found, shows it layer by layer as multiples of random signs, explains the metrics, and has
+// their tables, that of the tensors folded.
 func conflictPage(r *mediate.ConflictReport) *report.Page {
-	heat := func(title string, value func(m mediate.Measures, metric string) float64) *report.Chart {
-		at := func(g mediate.ConflictGroup, metric string) float64 {
-			if title != excessTitle {
-				return value(g.Measures, metric)
-			}
-			return value(g.Excess, metric)
-		}
-
-		c := &report.Chart{Title: title, Kind: report.Heat, X: report.Axis{Label: "group"}}
-		if len(r.Groups) > manyGroups {
-			c.X.Label, c.Labels = "metric", mediate.Metrics()
-			before, after := shared(r.Groups)
-			for _, g := range r.Groups {
-				s := report.Series{Name: g.Name}
-				if g.Layer >= 0 {
-					s.Name = strings.TrimSuffix(strings.TrimPrefix(g.Name, before), after)
-				}
-				for _, name := range c.Labels {
-					s.Y = append(s.Y, at(g, name))
-				}
-
-				c.Series = append(c.Series, s)
-			}
-
-			return c
-		}
-
-		for _, g := range r.Groups {
-			c.Labels = append(c.Labels, g.Name)
-		}
-
-		for _, name := range mediate.Metrics() {
-			s := report.Series{Name: name}
-			for _, g := range r.Groups {
-				s.Y = append(s.Y, at(g, name))
-			}
-			c.Series = append(c.Series, s)
-		}
-
-		return c
-	}
-
-	value := func(m mediate.Measures, metric string) float64 {
-		v, _ := m.Of(metric)
-		return v
-	}
-	subtitle := strings.Join(r.Models, ", ") + " against " + r.Base
+	s := report.Section{Title: "What was found", Text: []string{conflictFinding(r)}}
 	if r.Advice != nil {
-		subtitle += ". " + r.Advice.Sentence()
+		s.Text = append(s.Text, r.Advice.Sentence())
 	}
+	s.Facts = []report.Fact{
+		{Name: "contradiction, × random signs", Value: fmt.Sprintf("%.2f", r.Whole.Excess.Disagree)},
+		{Name: "weights that several models moved", Value: percent(r.Whole.Several, r.Whole.Elements)},
+		{Name: "weights moved in opposite directions", Value: percent(r.Whole.Both, r.Whole.Elements)},
+	}
+	s.Charts = []*report.Chart{strip(r)}
+	if c := roleMap(r); c != nil {
+		s.Charts = append(s.Charts, c)
+	}
+
+	tensors := measures(r, r.Tensors)
+	tensors.Title, tensors.Folded = "By tensor", true
+	groups := measures(r, r.Groups)
+	groups.Title = "By " + r.Granularity
+	groups.Folded = len(r.Groups) > manyGroups
+	tables := []*report.Table{groups}
+	if r.Granularity != "tensor" { // or they would be the same rows twice
+		tables = append(tables, tensors)
+	}
+
 	return &report.Page{
-		Title: "Conflict between models", Subtitle: subtitle,
-		Sections: []report.Section{
-			{
-				Title: "By group", Charts: []*report.Chart{heat(excessTitle, value), heat("Conflict", value)},
-				Tables: []*report.Table{measures(r, r.Groups)},
-			},
-			{Title: "By tensor", Tables: []*report.Table{measures(r, r.Tensors)}},
-		},
+		Title: "Conflict between models", Subtitle: strings.Join(r.Models, ", ") + " against " + r.Base,
+		Sections: []report.Section{s, explained(r), {Title: "All figures", Tables: tables}},
 	}
 }
 
-// shared are the first and the last parts that all names of groups in layers have, as far as dots and no
-// further than leaves something.
-func shared(groups []mediate.ConflictGroup) (before, after string) {
-	first := true
-	for _, g := range groups {
+// manyGroups is how many rows a table may have that is not folded.
+const manyGroups = 12
+
+// percent is a part of a whole.
+func percent(n, of int64) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(1, of))) }
+
+// Multiples of random signs that count as much less, and as more, contradiction than chance.
+const (
+	fewTouch  = 0.5
+	agreeing  = 0.95
+	opposing  = 1.05
+	fighting  = 1.5
+	farStands = 1.15 // × all: a layer that is worth naming
+)
+
+// conflictFinding says how much the models contradict each other, and whether that is a lot.
+func conflictFinding(r *mediate.ConflictReport) string {
+	all := r.Whole.Excess.Disagree
+	switch {
+	case len(r.Models) < 2:
+		return "There is one model, which contradicts nobody."
+	case r.Whole.Active == 0:
+		return "The models are the same as the base: nothing was moved."
+	}
+
+	var verdict string
+	switch {
+	case all < fewTouch:
+		verdict = "little: the models hardly move the same weights in opposite directions, so that a plain average " +
+			"or TIES " +
+			"keeps most of each"
+	case all < agreeing:
+		verdict = "less than chance: where they move the same weights they mostly agree"
+	case all <= opposing:
+		verdict = "as much as unrelated models would: half of the weights that two of them moved cancel in an average"
+	case all < fighting:
+		verdict = "more than chance: they learned things that exclude each other, and an average loses part of each"
+	default:
+		verdict = "a lot: they pull against each other, and no average serves all of them"
+	}
+
+	text := fmt.Sprintf("The models contradict each other %.2f times as often as random signs would, which is %s.", all,
+		verdict)
+	var most *mediate.ConflictGroup
+	for i := range r.Groups {
+		if g := &r.Groups[i]; g.Layer >= 0 && (most == nil || g.Excess.Disagree > most.Excess.Disagree) {
+			most = g
+		}
+	}
+	if most != nil && most.Excess.Disagree > farStands*all {
+		text += fmt.Sprintf(" Most in %s (%.2f).", most.Name, most.Excess.Disagree)
+	}
+	return text
+}
+
+// strip is one row: the contradiction in each group, 1 as random signs.
+func strip(r *mediate.ConflictReport) *report.Chart {
+	c := &report.Chart{
+		Title: "Contradiction by layer, × random signs", Kind: report.Cells, X: report.Axis{Label: "layer"},
+		Format: "%.2f",
+		Note:   "1: as often as random signs. The scale begins at 0.",
+	}
+	// Of groups within layers the strip has the mean of a layer, weighted by what moved.
+	sum, weight := map[int]float64{}, map[int]float64{}
+	last, top := -1, 0.0
+	for _, g := range r.Groups {
 		if g.Layer < 0 {
 			continue
 		}
-
-		if first {
-			first = false
-			before = g.Name[:strings.LastIndexByte(g.Name, '.')+1]
-			after = g.Name[max(0, strings.LastIndexByte(g.Name, '.')):]
-		}
-
-		for !strings.HasPrefix(g.Name, before) {
-			before = before[:strings.LastIndexByte(before[:len(before)-1], '.')+1]
-		}
-		if !strings.HasSuffix(g.Name, after) {
-			after = ""
-		}
+		w := float64(max(1, g.Active))
+		sum[g.Layer] += w * g.Excess.Disagree
+		weight[g.Layer] += w
+		last = max(last, g.Layer)
 	}
 
-	return before, after
+	s := report.Series{Name: "all matrices"}
+	for layer := range last + 1 {
+		v := math.NaN()
+		if weight[layer] > 0 {
+			v = sum[layer] / weight[layer]
+			top = max(top, v)
+		}
+		c.Labels = append(c.Labels, fmt.Sprint(layer))
+		s.Y = append(s.Y, v)
+	}
+	c.Series = []report.Series{s}
+	c.Scale = [2]float64{0, max(1, top)}
+	return c
 }
 
-const excessTitle = "Conflict as a multiple of random signs'"
+// roleMap is the same for each matrix of the layers: a row for each name that tensors have within them. nil: there is
+// nothing to tell apart.
+func roleMap(r *mediate.ConflictReport) *report.Chart {
+	rows := map[string]int{}
+	var list []report.Series
+	last, top := -1, 0.0
+	for _, g := range r.Tensors {
+		last = max(last, g.Layer)
+	}
+	for _, g := range r.Tensors {
+		_, name, ok := strings.Cut(g.Name, fmt.Sprintf(".%d.", g.Layer))
+		if g.Layer < 0 || !ok || strings.Contains(name, "norm") {
+			continue
+		}
+
+		at, known := rows[name]
+		if !known {
+			at = len(list)
+			rows[name] = at
+			y := slices.Repeat([]float64{math.NaN()}, last+1)
+			list = append(list, report.Series{Name: roleName(name), Y: y})
+		}
+		list[at].Y[g.Layer] = g.Excess.Disagree
+		top = max(top, g.Excess.Disagree)
+	}
+	if len(list) < 2 || len(list) > maxRoles {
+		return nil
+	}
+
+	c := &report.Chart{
+		Title: "The same, matrix by matrix", Kind: report.Cells, X: report.Axis{Label: "layer"}, Format: "%.2f",
+		Series: list, Scale: [2]float64{0, max(1, top)},
+	}
+	for layer := range last + 1 {
+		c.Labels = append(c.Labels, fmt.Sprint(layer))
+	}
+	return c
+}
+
+// maxRoles bounds the rows of a map: experts by the dozen would be a wall.
+const maxRoles = 24
+
+// roleName is a tensor's name within its layer, without what all such names have.
+func roleName(name string) string {
+	name = strings.TrimSuffix(name, ".weight")
+	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "_proj")
+}
+
+// explained says what the columns of the tables are.
+func explained(r *mediate.ConflictReport) report.Section {
+	t := &report.Table{
+		Columns: report.Columns("metric", "what it is", "random signs|%.3f"),
+		Note: fmt.Sprintf("Of each model's difference from the base only the largest %.0f %% of a tensor counts "+
+			"(--density), "+
+			"but for the cosine. Look at excess first; the others tell why it is high.", 100*r.Density),
+	}
+	b := r.Baseline
+	t.Add("excess", "disagree divided by what random signs give: 1 is chance, below it models agree, above they "+
+		"oppose", 1.0)
+	t.Add("disagree", "mean over the moved weights of how much of the movement goes against the majority (0 to 1)",
+		b.Disagree)
+	t.Add("any", "fraction of the moved weights that two models move in opposite directions", b.Any)
+	t.Add("coactive", "the same among the weights that at least two models moved", b.Coactive)
+	t.Add("total", "the same among all weights", b.Total)
+	t.Add("mass", "how much of the movement cancels when the differences are added up", b.Mass)
+	t.Add("cosine", "1 − the mean cosine of two differences: 1 is unrelated, below it the same direction", b.Cosine)
+	return report.Section{Title: "How to read the figures", Tables: []*report.Table{t}}
+}

@@ -7,11 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli/clitest"
-	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/merge/mediate"
 	"github.com/modelcompress/compress/merge/search"
@@ -189,77 +187,68 @@ func TestConflictTable(t *testing.T) {
 	}
 }
 
-// TestConflictCharts: few groups are columns and the metrics rows; many are rows, with what their names share left out.
-// The first chart has multiples of random signs, the second the metrics.
-func TestConflictCharts(t *testing.T) {
+// TestConflictPage: one sentence says how much the models contradict each other, a strip has the layers, a map their
+// matrices, the metrics are explained, and a long table is folded.
+func TestConflictPage(t *testing.T) {
 	for _, groups := range []int{manyGroups, manyGroups + 1} {
 		r := conflicts(groups)
+		r.Whole.Active = 50
+		for i := range 3 {
+			for _, role := range []string{"self_attn.q_proj.weight", "mlp.up_proj.weight", "input_layernorm.weight"} {
+				g := mediate.ConflictGroup{Name: fmt.Sprintf("model.layers.%d.%s", i, role), Layer: i}
+				g.Excess.Disagree = float64(i)
+				r.Tensors = append(r.Tensors, g)
+			}
+		}
+
 		page := conflictPage(r)
-		excess, plain := page.Sections[0].Charts[0], page.Sections[0].Charts[1]
-		at := func(c *report.Chart, group, metric int) float64 {
-			if groups > manyGroups {
-				return c.Series[group].Y[metric]
-			}
-			return c.Series[metric].Y[group]
+		strip, roles := page.Sections[0].Charts[0], page.Sections[0].Charts[1]
+		if len(strip.Series) != 1 || len(strip.Labels) != groups-1 ||
+			strip.Series[0].Y[3] != r.Groups[4].Excess.Disagree {
+			t.Errorf("%+v", strip)
+		}
+		if len(roles.Series) != 2 || roles.Series[0].Name != "q" || roles.Series[1].Y[2] != 2 ||
+			len(roles.Labels) != 3 {
+			t.Errorf("%+v", roles)
 		}
 
-		for g := range r.Groups {
-			if at(excess, g, 0) != r.Groups[g].Excess.Disagree || at(plain, g, 0) != r.Groups[g].Disagree ||
-				at(plain, g, 5) != 0 {
-				t.Errorf("%d groups: group %d has %g and %g", groups, g, at(excess, g, 0), at(plain, g, 0))
-			}
+		tables := page.Sections[2].Tables
+		if len(tables) != 2 || tables[0].Folded != (groups > manyGroups) || !tables[1].Folded {
+			t.Errorf("%+v", tables)
 		}
-
-		labels, series := len(excess.Labels), len(excess.Series)
-		switch {
-		case groups > manyGroups:
-			if labels != len(mediate.Metrics()) || series != groups || excess.Series[0].Name != "pre" ||
-				excess.Series[11].Name != "10" {
-				t.Errorf("%d groups: %d labels, series %v", groups, labels, excess.Series)
-			}
-		case labels != groups || series != len(mediate.Metrics()) || excess.Labels[11] != "model.layers.10.mlp":
-			t.Errorf("%d groups: labels %v, %d series", groups, excess.Labels, series)
-		}
-
-		if page.Subtitle != "a, b against base" {
-			t.Error(page.Subtitle)
+		if page.Subtitle != "a, b against base" || len(page.Sections[1].Tables[0].Rows) != 7 {
+			t.Errorf("%+v", page)
 		}
 	}
 }
 
-// TestSharedNames: what names share is cut off at dots, leaves something of every name, and keeps them apart.
-func TestSharedNames(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		part := rapid.SampledFrom([]string{"model", "layers", "mlp", "0", "1", "10", "x"})
-		var groups []mediate.ConflictGroup
-		seen := map[string]bool{}
-		for range rapid.IntRange(1, 6).Draw(t, "groups") {
-			name := strings.Join(rapid.SliceOfN(part, 2, 5).Draw(t, "parts"), ".")
-			if !seen[name] {
-				groups = append(groups, mediate.ConflictGroup{Name: name})
-			}
-			seen[name] = true
+// TestConflictInWords: every degree of contradiction has words, one model contradicts nobody, and a layer that stands
+// out is named.
+func TestConflictInWords(t *testing.T) {
+	r := conflicts(4)
+	r.Whole.Active = 50
+	for x, want := range map[float64]string{
+		.17: "0.17 times as often as random signs would, which is " +
+			"little", .8: "less than chance", 1: "as much as unrelated",
+		1.2: "more than chance", 3: "which is a lot",
+	} {
+		r.Whole.Excess.Disagree = x
+		if got := conflictFinding(r); !strings.Contains(got, want) {
+			t.Errorf("%g: %s", x, got)
 		}
+	}
 
-		before, after := shared(append(groups, mediate.ConflictGroup{Name: "pre", Layer: -1}))
-		short := map[string]string{}
-		for _, g := range groups {
-			if !strings.HasPrefix(g.Name, before) || !strings.HasSuffix(g.Name, after) {
-				t.Fatalf("%q has not %q and %q", g.Name, before, after)
-			}
-
-			name := strings.TrimSuffix(strings.TrimPrefix(g.Name, before), after)
-			if name == "" || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || short[name] != "" {
-				t.Fatalf("%q becomes %q, as does %q", g.Name, name, short[name])
-			}
-
-			short[name] = g.Name
-		}
-	})
-
-	list := []mediate.ConflictGroup{{Name: "model.layers.0.mlp"}, {Name: "model.layers.10.mlp"}}
-	if before, after := shared(list); before != "model.layers." || after != ".mlp" {
-		t.Errorf("%q and %q", before, after)
+	r.Whole.Excess.Disagree = .3
+	if got := conflictFinding(r); !strings.HasSuffix(got, "Most in model.layers.2.mlp (0.40).") {
+		t.Error(got)
+	}
+	r.Whole.Active = 0
+	if got := conflictFinding(r); got != "The models are the same as the base: nothing was moved." {
+		t.Error(got)
+	}
+	r.Models = r.Models[:1]
+	if got := conflictFinding(r); got != "There is one model, which contradicts nobody." {
+		t.Error(got)
 	}
 }
 

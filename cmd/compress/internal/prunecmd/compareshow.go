@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/internal/report"
@@ -94,6 +95,7 @@ func charts(r *prune.Comparison) []*report.Chart {
 		Title: "Perplexity against sparsity", Kind: report.Line,
 		X: report.Axis{Label: "zeros in the pruned matrices, %"}, Y: report.Axis{Label: "perplexity"},
 	}
+	names := shortNames(r)
 	var out []*report.Chart
 	for _, target := range r.Targets() {
 		runs := r.Of(target)
@@ -109,7 +111,7 @@ func charts(r *prune.Comparison) []*report.Chart {
 			Series: []report.Series{{Name: "perplexity"}},
 		}
 		for _, run := range runs {
-			bars.Labels = append(bars.Labels, run.Method)
+			bars.Labels = append(bars.Labels, names[run.Method])
 			bars.Series[0].Y = append(bars.Series[0].Y, run.Perplexity)
 		}
 
@@ -120,15 +122,45 @@ func charts(r *prune.Comparison) []*report.Chart {
 		return out
 	}
 
-	lo, hi := math.Inf(1), 0.0
 	for i := range curve.Series {
 		s := &curve.Series[i]
 		s.X, s.Y = append([]float64{0}, s.X...), append([]float64{r.Dense.Perplexity}, s.Y...)
-		lo, hi = min(lo, slices.Min(s.Y)), max(hi, slices.Max(s.Y))
 	}
 
-	curve.Y.Log = hi > 10*lo
+	for i := range curve.Series {
+		curve.Series[i].Name = names[curve.Series[i].Name]
+	}
+	curve.Y.Log = report.Spans(curve.Series...)
 	return append([]*report.Chart{curve}, out...)
+}
+
+// shortNames are the methods as a chart has room for them: of a formula in a file the file's name, with its folder
+// where two would be the same.
+func shortNames(r *prune.Comparison) map[string]string {
+	names := map[string]string{}
+	for parts := 1; parts <= 4; parts++ {
+		names = map[string]string{}
+		taken := map[string]string{}
+		clash := false
+		for i := range r.Runs {
+			method := r.Runs[i].Method
+			short := method
+			if path, ok := strings.CutPrefix(method, "tree:"); ok {
+				at := strings.Split(path, "/")
+				short = strings.Join(at[max(0, len(at)-parts):], "/")
+			}
+			clash = clash || taken[short] != "" && taken[short] != method
+			names[method], taken[short] = short, method
+		}
+		if !clash {
+			return names
+		}
+	}
+
+	for method := range names {
+		names[method] = method
+	}
+	return names
 }
 
 // put adds a run to its method's line, in order of sparsity.

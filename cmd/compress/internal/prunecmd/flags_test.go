@@ -325,13 +325,13 @@ func TestComparisonsInWords(t *testing.T) {
 		t.Errorf("%s %v", got.Note, got.Rows)
 	}
 
-	// the last one has fewer zeros and comes in front; the axis is logarithmic from ten times on
+	// the last one has fewer zeros and comes in front; the axis is logarithmic from three times on
 	curve := charts(r)[0]
 	if !curve.Y.Log || curve.Series[0].Y[1] != 30 {
 		t.Errorf("%+v", curve)
 	}
-	r.Runs[5].Perplexity = 19
+	r.Runs[5].Perplexity = 5.9
 	if charts(r)[0].Y.Log {
-		t.Error("less than ten times as much")
+		t.Error("less than three times as much")
 	}
 }

@@ -57,6 +57,47 @@ func whole(v any) any {
 	return v
 }
 
+// InWords is the comparison with names for people, and without columns that say again what one before them says.
+func InWords(side *report.Table) *report.Table {
+	t := &report.Table{Columns: side.Columns[:1:1], Rows: make([][]any, len(side.Rows)), Note: side.Note}
+	for r := range side.Rows {
+		t.Rows[r] = []any{side.Rows[r][0]}
+	}
+
+	for _, c := range once(side) {
+		label := side.Columns[c].Name
+		name := inWords(label)
+		if slices.ContainsFunc(t.Columns, func(o report.Column) bool { return o.Name == name }) {
+			name += " (" + words(label) + ")"
+		}
+		t.Columns = append(t.Columns, report.Column{Name: name, Format: side.Columns[c].Format})
+		for r := range side.Rows {
+			t.Rows[r] = append(t.Rows[r], separated(label, side.Rows[r][c]))
+		}
+	}
+	return t
+}
+
+// once are the columns of figures that do not repeat one of the same kind.
+func once(side *report.Table) (keep []int) {
+	kind := func(c int) string {
+		name, _, _ := known(strings.ReplaceAll(side.Columns[c].Name, " ", "."))
+		return name
+	}
+	for c := 1; c < len(side.Columns); c++ {
+		again := slices.ContainsFunc(keep, func(k int) bool {
+			if kind(k) != kind(c) {
+				return false
+			}
+			return !slices.ContainsFunc(side.Rows, func(row []any) bool { return row[k] != row[c] })
+		})
+		if !again {
+			keep = append(keep, c)
+		}
+	}
+	return keep
+}
+
 // Upright is the comparison with a column for every run, which fits a terminal.
 func Upright(side *report.Table) *report.Table {
 	t := &report.Table{Columns: report.Columns("figure")}
@@ -78,11 +119,11 @@ func Upright(side *report.Table) *report.Table {
 // compareCharts draws a bar for every run and every figure that several runs have.
 func compareCharts(side *report.Table) []*report.Chart {
 	var out []*report.Chart
-	for c := 1; c < len(side.Columns); c++ {
+	for _, c := range once(side) {
 		name := side.Columns[c].Name
 		axis, plot, _ := known(strings.ReplaceAll(name, " ", "."))
 		chart := &report.Chart{
-			Title: name, Kind: report.Bar, X: report.Axis{Label: axis},
+			Title: inWords(name), Kind: report.Bar, X: report.Axis{Label: axis},
 			Series: []report.Series{{Name: name}},
 		}
 
@@ -194,7 +235,7 @@ func chartsOf(t *report.Table) []*report.Chart {
 		}
 		return []*report.Chart{{
 			Title: "loss", Kind: report.Line, X: report.Axis{Label: "step"},
-			Y: report.Axis{Label: "loss"}, Series: []report.Series{s},
+			Y: report.Axis{Label: "loss", Log: report.Spans(s)}, Series: []report.Series{s},
 		}}
 	}
 
@@ -207,8 +248,8 @@ func chartsOf(t *report.Table) []*report.Chart {
 		}
 
 		chart := &report.Chart{
-			Title: t.Title + ": " + key, Kind: report.Bar, X: report.Axis{Label: key},
-			Series: []report.Series{{Name: key}},
+			Title: words(t.Title + ": " + key), Kind: report.Bar, X: report.Axis{Label: words(key)},
+			Series: []report.Series{{Name: words(key)}},
 		}
 		for _, row := range t.Rows {
 			if v := toFloat(row[c]); v != 0 {

@@ -95,7 +95,7 @@ func TestSidesOfRuns(t *testing.T) {
 			t.Errorf("%v becomes %v", v, got)
 		}
 	}
-	for path, want := range map[string]string{"peak_memory_bytes": "2.5 MB", "ppl": "2.5e+06", "tokens": "2500001"} {
+	for path, want := range map[string]string{"peak_memory_bytes": "2.5 MB", "ppl": "2.5e+06", "tokens": "2,500,001"} {
 		v := 2.5e6
 		if path == "tokens" {
 			v++
@@ -129,7 +129,7 @@ func TestChartsOfTables(t *testing.T) {
 	cases.Add("b", nil, nil)
 	cases.Add("c", .25, .75)
 	list := chartsOf(cases)
-	if len(list) != 1 || list[0].Title != "cases: of_peak" ||
+	if len(list) != 1 || list[0].Title != "cases: of peak" ||
 		fmt.Sprint(list[0].Labels, list[0].Series[0].Y) != "[a c] [0.5 0.25]" {
 		t.Errorf("%+v", list)
 	}
@@ -253,7 +253,7 @@ func TestFormsOfReports(t *testing.T) {
 
 	for form, want := range map[string]string{
 		"csv": "run,ppl\nrun,2.5\n",
-		"md": "| run | ppl |\n|---|---:|\n| run | 2.5 |\n\n**tensors**\n\n| name | zeros |\n" +
+		"md": "| run | perplexity |\n|---|---:|\n| run | 2.5 |\n\n**tensors**\n\n| name | zeros |\n" +
 			"|---|---:|\n| a\\|b | 3 |\n", "html": "",
 	} {
 		out := filepath.Join(dir, "report."+form)
@@ -279,5 +279,42 @@ func TestFormsOfReports(t *testing.T) {
 	if said := run(filepath.Join(dir, "x.csv"), false, write(t, "none.json", "{}")); said.Code != 1 ||
 		!strings.Contains(said.Stderr, "none.json: there is nothing in it") {
 		t.Errorf("%+v", said)
+	}
+}
+
+// TestInWords: figures have names for people, before and after are told apart, and a number that two keys give is shown
+// once.
+func TestInWords(t *testing.T) {
+	r, err := Read(write(t, "prune.json", `{"command": "compress prune", "version": "1.2", "flags": {"sparsity": 0.5},
+		"options": {"sparsity": 0.5}, "total": {"sparsity": 0.5}, "model_bytes": 1234567,
+		"perplexity": {"before": {"ppl": 9.5}, "after": {"ppl": 11.25}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	table := InWords(SideBySide([]*Run{r}))
+	var names []string
+	for _, c := range table.Columns {
+		names = append(names, c.Name)
+	}
+	want := []string{"run", "perplexity before", "perplexity after", "bytes of the model", "zeros asked for"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+	if table.Cell(0, 3) != "1,234,567" {
+		t.Error(table.Cell(0, 3))
+	}
+
+	var b strings.Builder
+	if err := Page([]*Run{r}, table).HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"total.sparsity", "flags.", "perplexity.before", "options."} {
+		if strings.Contains(b.String(), bad) {
+			t.Errorf("the page has the key %q", bad)
+		}
+	}
+	if strings.Count(b.String(), "1.2<") != 1 {
+		t.Error("the version does not stand there once")
 	}
 }

@@ -18,13 +18,13 @@ import (
 
 // Page puts the comparison first, then every run.
 func Page(runs []*Run, side *report.Table) *report.Page {
-	p := &report.Page{Title: "compress report", Subtitle: fmt.Sprintf("%d run(s)", len(runs))}
+	p := &report.Page{Title: "compress report", Subtitle: fmt.Sprintf("%d runs", len(runs))}
 	if len(runs) == 1 {
 		p.Title, p.Subtitle = runs[0].title(), ""
 	} else {
-		table := side
+		table := InWords(side)
 		if len(runs) <= uprightRuns {
-			table = Upright(side)
+			table = Upright(table)
 		}
 		charts := compareCharts(side)
 		if c, left := front(runs); c != nil {
@@ -35,9 +35,22 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 			report.Section{Title: "Side by side", Charts: charts, Tables: []*report.Table{table}})
 	}
 
+	var versions []string
 	for _, r := range runs {
-		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts, Tables: r.Tables}
-		if len(runs) > 1 {
+		if v := r.version(); v != "" && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	if len(versions) > 0 {
+		p.Subtitle = strings.TrimPrefix(p.Subtitle+" · version "+strings.Join(versions, ", "), " · ")
+	}
+
+	for _, r := range runs {
+		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts}
+		for _, t := range r.Tables {
+			s.Tables = append(s.Tables, readable(t))
+		}
+		if len(runs) > 1 && r.title() != r.name {
 			s.Text = []string{r.title()}
 		}
 		s.Text = append(s.Text, r.sources...)

@@ -5,9 +5,11 @@ package reportcmd
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/report"
 )
@@ -51,6 +53,7 @@ var figures = []struct {
 	{"seqlen", "seqlen", false},
 	{"tokens", "tokens", false},
 	{"acc", "accuracy", true},
+	{"acc_norm", "accuracy, normalised by length", true},
 	{"exact_match", "exact match", true},
 	{"bits_per_byte", "bits a byte", true},
 }
@@ -59,7 +62,7 @@ var figures = []struct {
 func known(path string) (name string, plot, ok bool) {
 	// The names of tasks may end in data.
 	if strings.Contains("."+path, ".data.") || strings.HasPrefix(path, "calibration.") ||
-		strings.HasPrefix(path, "audit.") {
+		strings.HasPrefix(path, "audit.") || strings.HasPrefix(path, "flags.") {
 		return "", false, false
 	}
 
@@ -87,6 +90,71 @@ func label(path string) string {
 	}
 
 	return rest[:at] + " " + strings.TrimSuffix(rest[at+1:], ",none")
+}
+
+// said are places whose meaning for a reader is not that of their last part.
+var said = map[string]string{
+	"options.metric": "metric", "options.pattern": "pattern", "model.path": "model", "path": "path",
+	"version": "version of the program", "device.name": "device", "plan": "plan",
+	"options.sparsity": "zeros asked for", "seqlen": "tokens of a window", "stderr": "± of the perplexity",
+	"nll": "loss, nats a token", "overall": "zeros overall",
+}
+
+// stages are parts of a place that say when something was measured.
+var stages = []string{"before", "after", "dense", "against", "best"}
+
+// inWords is a label for people: "perplexity after" for perplexity.after.ppl. Evaluations keep task and metric.
+func inWords(label string) string {
+	if text, ok := said[label]; ok {
+		return text
+	}
+	if strings.Contains(label, " ") { // a task and its metric
+		return label
+	}
+	name, _, ok := known(label)
+	if !ok {
+		return words(label)
+	}
+
+	for part := range strings.SplitSeq(label, ".") {
+		if slices.Contains(stages, part) {
+			return name + " " + part
+		}
+	}
+	return name
+}
+
+// words is a key of a report without its underscores.
+func words(key string) string { return strings.NewReplacer("_", " ", ".", " ").Replace(key) }
+
+// readable is a table of a report with headings for people.
+func readable(t *report.Table) *report.Table {
+	out := *t
+	out.Title = words(t.Title)
+	out.Columns = slices.Clone(t.Columns)
+	for i := range out.Columns {
+		out.Columns[i].Name = words(t.Columns[i].Name)
+	}
+	out.Rows = make([][]any, len(t.Rows))
+	for r, row := range t.Rows {
+		out.Rows[r] = slices.Clone(row)
+		for c := range row {
+			out.Rows[r][c] = separated(t.Columns[c].Name, row[c])
+		}
+	}
+	out.Folded = len(t.Rows) > longTable
+	return &out
+}
+
+// longTable is from how many rows on a page shows the title of a table alone.
+const longTable = 60
+
+// separated writes large counts of bytes with separators.
+func separated(label string, v any) any {
+	if n, ok := whole(v).(int64); ok && strings.Contains(label, "bytes") {
+		return cli.Thousands(n)
+	}
+	return v
 }
 
 // aside are columns of a table of jobs that say how they were run, not what came of it.
@@ -227,6 +295,16 @@ func scalar(raw json.RawMessage) (any, bool) {
 	return nil, false
 }
 
+// version is that of the program that made the run; "" where the report does not say.
+func (r *Run) version() string {
+	i := slices.IndexFunc(r.leaves, func(l leaf) bool { return l.path == "version" })
+	if i < 0 {
+		return ""
+	}
+	text, _ := r.leaves[i].value.(string)
+	return text
+}
+
 // title is the command that made the run.
 func (r *Run) title() string {
 	for _, l := range r.leaves {
@@ -240,17 +318,26 @@ func (r *Run) title() string {
 // facts are the figures and the words that identify the run.
 func (r *Run) facts() []report.Fact {
 	var out []report.Fact
+	add := func(name, value string) {
+		// One number that stands in two places, as a count and an option do, is said once.
+		twice := slices.ContainsFunc(out, func(f report.Fact) bool {
+			return f.Value == value && (f.Name == name || strings.HasPrefix(f.Name, "zeros") &&
+				strings.HasPrefix(name, "zeros"))
+		})
+		if !twice {
+			out = append(out, report.Fact{Name: name, Value: value})
+		}
+	}
 	for _, l := range r.leaves {
 		_, _, ok := known(l.path)
 		named := slices.Contains([]string{
-			"options.metric", "options.pattern", "model.path", "path", "version",
-			"device.name", "plan",
+			"options.metric", "options.pattern", "model.path", "path", "device.name", "plan",
 		}, l.path)
 
 		if v, isNumber := l.value.(float64); isNumber && ok {
-			out = append(out, report.Fact{Name: label(l.path), Value: figure(l.path, v)})
+			add(inWords(label(l.path)), figure(l.path, v))
 		} else if s, isText := l.value.(string); isText && named {
-			out = append(out, report.Fact{Name: l.path, Value: s})
+			add(inWords(l.path), s)
 		}
 	}
 
@@ -264,8 +351,8 @@ func figure(path string, v float64) string {
 	switch {
 	case strings.HasSuffix(path, "bytes") || strings.HasSuffix(path, "bytes_out"):
 		return fmt.Sprintf("%.1f MB", v/1e6)
-	case v == float64(int64(v)):
-		return fmt.Sprintf("%.0f", v)
+	case v == float64(int64(v)) && math.Abs(v) < 1<<53:
+		return cli.Thousands(int64(v))
 	}
 	return fmt.Sprintf("%.5g", v)
 }

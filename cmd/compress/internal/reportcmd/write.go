@@ -53,14 +53,14 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 		}
 		b.WriteString(c.SVG())
 	case "md":
-		err = side.Markdown(&b)
+		err = InWords(side).Markdown(&b)
 		for _, r := range runs {
 			for _, text := range r.sources {
 				fmt.Fprintf(&b, "\n%s: %s\n", r.name, text)
 			}
 			for _, t := range r.Tables {
 				b.WriteByte('\n')
-				err = firstError(err, t.Markdown(&b))
+				err = firstError(err, readable(t).Markdown(&b))
 			}
 		}
 	default:
@@ -73,7 +73,7 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 		return nil, err
 	}
 
-	j.Table(Upright(side))
+	j.Table(Upright(InWords(side)))
 	j.Printf("written to %s\n", out)
 	return map[string]any{"out": out, "runs": side}, nil
 }

@@ -20,16 +20,17 @@ func (r *Report) Page() *report.Page {
 
 func (r *Report) outcome() report.Section {
 	s := report.Section{Title: "Outcome", Text: []string{
-		"Qualities are relative to " + yardstick(r.Structure) + " on the same data: 1 is as good, 0 as good as the " +
-			"dense model, averaged over " + counted(len(r.Cases), "case") +
+		"The cost of a formula is the loss that pruning with it adds, as a multiple of what " + yardstick(r.Structure) +
+			" adds on the same data: 1 is as good, below 1 is better, 0 would be as good as the dense model. It is " +
+			"averaged over " + counted(len(r.Cases), "case") +
 			". The winner was chosen on the selection data; the test data was measured once, for the metrics below.",
 	}}
 
 	s.Text = append(s.Text, r.Remarks...)
 	s.Facts = []report.Fact{
 		{Name: "winner", Value: r.Winner.Formula},
-		{Name: "quality on the search data", Value: fmt.Sprintf("%.4f", r.Winner.Search)},
-		{Name: "quality on the selection data", Value: fmt.Sprintf("%.4f", r.Winner.Selection)},
+		{Name: "cost on the search data", Value: fmt.Sprintf("%.4f", r.Winner.Search)},
+		{Name: "cost on the selection data", Value: fmt.Sprintf("%.4f", r.Winner.Selection)},
 	}
 
 	for _, rival := range rivals(r.Structure, r.Grammar) {
@@ -80,9 +81,9 @@ func (r *Report) tested() report.Section {
 	return s
 }
 
-// quality is the axis of it.
-func (r *Report) quality() report.Axis {
-	return report.Axis{Label: "quality (" + yardstick(r.Structure) + " = 1, lower is better)"}
+// cost is the axis of it.
+func (r *Report) cost() report.Axis {
+	return report.Axis{Label: "added loss, " + yardstick(r.Structure) + " = 1 (lower is better)"}
 }
 
 func (r *Report) course() report.Section {
@@ -105,8 +106,8 @@ func (r *Report) course() report.Section {
 
 	return report.Section{Title: "Course of the search", Charts: []*report.Chart{
 		{
-			Title: "Fitness over generations", Kind: report.Line, X: report.Axis{Label: "generation"},
-			Y: r.quality(), Series: []report.Series{best, median},
+			Title: "Best cost over generations", Kind: report.Line, X: report.Axis{Label: "generation"},
+			Y: r.cost(), Series: []report.Series{best, median},
 		},
 		{
 			Title: "Candidates", Kind: report.Line, X: report.Axis{Label: "generation"},
@@ -157,9 +158,9 @@ func (r *Report) trees() report.Section {
 	}
 
 	return report.Section{Title: "Best formulas", Charts: []*report.Chart{{
-		Title: "Quality against size", Kind: report.Scatter, X: report.Axis{Label: "nodes"},
-		Y:      r.quality(),
-		Series: []report.Series{all, front}, Note: "candidates of more than twice the median quality are left out",
+		Title: "Cost against size of the formula", Kind: report.Scatter, X: report.Axis{Label: "nodes"},
+		Y:      r.cost(),
+		Series: []report.Series{all, front}, Note: "candidates of more than twice the median cost are left out",
 	}}, Tables: []*report.Table{t}}
 }
 
