@@ -21,6 +21,12 @@ const (
 
 // own are the files that are written here.
 var own = map[string][]kernel{
+	"kernels/cpu/attention_neon_arm64.s": {
+		{
+			"laneTileNEON", "multiplies rows of keys or values by 24 queries, one to a lane; see laneTileGo.",
+			"func laneTileNEON(dst, a, b, carry []float32, rows, k, row, step int)", laneTile,
+		},
+	},
 	"kernels/cpu/quantisedtiles_dot_arm64.s": {
 		{"byteTile32Dot", tileDoc, "func byteTile32Dot(t *byteTileArgs)", byteTile(8, false)},
 		{"byteTile32AddDot", tileDoc, "func byteTile32AddDot(t *byteTileArgs)", byteTile(8, true)},
@@ -97,15 +103,31 @@ func writeOwn(list []kernel) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", k.name, err)
 		}
-		frame := "$0-8"
-		if strings.HasSuffix(k.declaration, "uint64") {
-			frame = "$0-24"
-		} else if strings.Contains(k.declaration, ", n int)") {
-			frame = "$0-16"
-		}
+		frame := fmt.Sprintf("$0-%d", argumentBytes(k.declaration))
 		writeFunction(&b, "// "+k.declaration+"\n", k.name, frame, code[1:], nil)
 	}
 	return b.String(), nil
+}
+
+// argumentBytes is the size of the parameters and results of a declaration, whose types are pointers, integers and slices.
+func argumentBytes(declaration string) int {
+	_, list, _ := strings.Cut(declaration, "(")
+	list, result, _ := strings.Cut(list, ")")
+	size, word := 0, 8
+	parameters := strings.Split(list, ", ")
+	for i := len(parameters) - 1; i >= 0; i-- { // a type holds for the names before it
+		if _, typ, ok := strings.Cut(parameters[i], " "); ok {
+			word = 8
+			if strings.HasPrefix(typ, "[]") {
+				word = 24
+			}
+		}
+		size += word
+	}
+	if result != "" {
+		size += 8
+	}
+	return size
 }
 
 // do writes an operation on given values.
