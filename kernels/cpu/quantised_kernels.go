@@ -300,9 +300,9 @@ type rowArgs struct {
 // weight, over groups of 16 elements or of steps·32, with AMX of 16, of 32 or of steps·64. a has 4 codes of each row of
 // x after another (with AMX all of a group or step, with Arm's products of matrices 8), b as many of each row of the
 // weight, in the form of the tile; wide ones are half as many. ints has room for the integers of four panels of AMX.
-// For every group there are an offset (an integer), a scale and a sum for each row of x, 16 factors and, in kernels that
-// add, 16 summands of the weight. c has ldc bytes to a row; acc 1 adds to it. There are panels panels of a, aStep bytes
-// apart, and xStep bytes for what goes with them. The assembly knows the offsets.
+// For every group there are an offset (an integer), a scale and a sum for each row of x, 16 factors and, in kernels
+// that add, 16 summands of the weight. c has ldc bytes to a row; acc 1 adds to it. There are panels panels of a, aStep
+// bytes apart, and xStep bytes for what goes with them. The assembly knows the offsets.
 type byteTileArgs struct {
 	a                   unsafe.Pointer
 	offset, scale, sums uintptr // moved on from panel to panel, past the last: hence no pointers
