@@ -16,10 +16,11 @@ waits for anything, no load misses the first-level cache and all is scheduled pe
 
   Neoverse V1, V2   8 operations a cycle, 4 vector units (two of them convert and multiply integers, two shift, two look
                     up tables and store), 3 loads of which a pair of 16 bytes is two, 2 stores, 4 integer units, 2
-                    branches: Arm's software optimization guides (PJDOC-466751330-9685, PJDOC-466751330-593177), as
-                    LLVM's AArch64SchedNeoverseV1.td and V2.td have them.
+                    branches: Arm's software optimization guides of the two, as LLVM's AArch64SchedNeoverseV1.td and
+                    V2.td have them.
   Apple M           8 operations a cycle, 4 vector units, 3 loads, 2 stores, 6 integer units, 2 branches: Dougall
-                    Johnson's measurements of M1, https://dougallj.github.io/applecpu/firestorm.html.
+                    Johnson's measurements of M1, https://dougallj.github.io/applecpu/firestorm.html. Products of
+                    matrices, which M1 lacks, are not modelled.
 """
 import argparse
 import collections
