@@ -9,4 +9,6 @@ require (
 	gonum.org/v1/netlib v0.0.0-20230729102104-8b8060e7531f
 )
 
+require golang.org/x/sync v0.24.0 // indirect
+
 replace github.com/modelcompress/compress => ../

@@ -182,8 +182,14 @@ func expectRefusal(dir string, want error) error {
 
 // TestFileSizeLimit meets a limit on the size of files before anything is written.
 func TestFileSizeLimit(t *testing.T) {
-	limit := child("limit", t.TempDir())
-	if out, err := limit.Output(); err != nil {
+	out, err := child("limit", t.TempDir()).Output()
+	var exit *exec.ExitError
+	switch {
+	case err != nil && !errors.As(err, &exit):
+		t.Skip("no processes here: ", err)
+	case err != nil && strings.Contains(string(out), errors.ErrUnsupported.Error()):
+		t.Skip("no limits on the size of files here")
+	case err != nil:
 		t.Errorf("limit: %v: %s", err, out)
 	}
 }

@@ -234,6 +234,7 @@ func TestOpenDirFaults(t *testing.T) {
 
 // TestLinks follows symbolic links that are entries of the folder, but in a snapshot of the hub's cache.
 func TestLinks(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	outside := filepath.Join(folder(t, map[string]string{"blob": named("a")}), "blob")
 	for name, files := range map[string]map[string]string{
 		"1.safetensors": {IndexName: index1(`"a":"1.safetensors"`)},
@@ -248,7 +249,7 @@ func TestLinks(t *testing.T) {
 
 		for _, target := range []string{outside, up} {
 			if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-				t.Skip("no symbolic links here: ", err)
+				t.Fatal(err)
 			}
 			mustLink(t, dir, name, target == outside)
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {

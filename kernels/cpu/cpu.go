@@ -2,8 +2,8 @@
 // (AMX, AVX-512, AVX2, on Arm Advanced SIMD, in assembly, and portable Go); the best one that the processor has is
 // chosen when the device opens. The build tag noasm leaves the assembly out, and the environment variable
 // COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx, and of neon,
-// dotprod, i8mm, bf16) switches instruction sets off at run time. Results do not depend on the number of threads: work
-// is cut into pieces whose bounds depend on the shapes alone.
+// dotprod, i8mm, bf16, bfmmla) switches instruction sets off at run time. Results do not depend on the number of
+// threads: work is cut into pieces whose bounds depend on the shapes alone.
 package cpu
 
 import (
@@ -42,8 +42,8 @@ type features struct {
 	amxInt8 bool
 
 	// neon is Arm's Advanced SIMD, dotprod its sums of four products of bytes (SDOT), i8mm its products of matrices of
-	// bytes (SMMLA), bf16 its sums of two products of bfloat16 (BFDOT).
-	neon, dotprod, i8mm, bf16 bool
+	// bytes (SMMLA), bf16 its sums of two products of bfloat16 (BFDOT), bfmmla its products of matrices of them.
+	neon, dotprod, i8mm, bf16, bfmmla bool
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
@@ -160,6 +160,7 @@ func (f features) names() []string {
 		{f.avx512, "avx512"},
 		{f.avxvnni, "avx-vnni"},
 		{f.avx2, "avx2"},
+		{f.bfmmla, "bfmmla"},
 		{f.bf16, "bf16"},
 		{f.i8mm, "i8mm"},
 		{f.dotprod, "dotprod"},
@@ -186,12 +187,15 @@ func (f features) without(list string) features {
 		case "neon":
 			f.neon, f.dotprod = false, false
 			f.i8mm, f.bf16 = false, false
+			f.bfmmla = false
 		case "dotprod":
 			f.dotprod, f.i8mm = false, false
 		case "i8mm":
 			f.i8mm = false
 		case "bf16":
-			f.bf16 = false
+			f.bf16, f.bfmmla = false, false
+		case "bfmmla":
+			f.bfmmla = false
 		case "avxvnni":
 			f.avxvnni = false
 		case "avx512bf16":
@@ -209,5 +213,5 @@ func (f features) without(list string) features {
 
 // arm is the part of Arm's instruction sets.
 func (f features) arm() features {
-	return features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm, bf16: f.bf16}
+	return features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm, bf16: f.bf16, bfmmla: f.bfmmla}
 }

@@ -12,5 +12,6 @@ func detect(disable string) features {
 	f.dotprod = f.neon && a.HasASIMDDP
 	f.i8mm = f.dotprod && a.HasI8MM
 	f.bf16 = f.neon && hasBF16()
+	f.bfmmla = f.bf16 // the same extension has both instructions
 	return f.without(disable)
 }

@@ -30,14 +30,15 @@ func TestWithout(t *testing.T) {
 		}
 	}
 
-	arm := features{neon: true, dotprod: true, i8mm: true, bf16: true}
+	arm := features{neon: true, dotprod: true, i8mm: true, bf16: true, bfmmla: true}
 	for disable, want := range map[string]string{
-		"":        "bf16 i8mm dotprod neon",
-		"avx2":    "bf16 i8mm dotprod neon",
-		"avx512":  "bf16 i8mm dotprod neon",
-		"i8mm":    "bf16 dotprod neon",
-		"dotprod": "bf16 neon",
+		"":        "bfmmla bf16 i8mm dotprod neon",
+		"avx2":    "bfmmla bf16 i8mm dotprod neon",
+		"avx512":  "bfmmla bf16 i8mm dotprod neon",
+		"i8mm":    "bfmmla bf16 dotprod neon",
+		"dotprod": "bfmmla bf16 neon",
 		"bf16":    "i8mm dotprod neon",
+		"bfmmla":  "bf16 i8mm dotprod neon",
 		"neon":    "",
 	} {
 		if got := strings.Join(arm.without(disable).names(), " "); got != want {

@@ -620,6 +620,416 @@ store:
 	BNE panel
 	RET
 
+// func gemmQuadsBFMMLA(t *tileArgs)
+TEXT ·gemmQuadsBFMMLA(SB), NOSPLIT, $0-8
+	MOVD t+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+	MOVD 48(R7), R6
+	MOVD 56(R7), R8
+
+panel:
+	MOVD ZR, R13
+
+columns:
+	WORD $0x4f00041d // movi v29.4s, #0x0
+	WORD $0x4f00041c // movi v28.4s, #0x0
+	WORD $0x4f00041b // movi v27.4s, #0x0
+	WORD $0x4f00041a // movi v26.4s, #0x0
+	WORD $0x4f000419 // movi v25.4s, #0x0
+	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
+	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
+	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
+	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
+	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
+	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
+	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
+	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
+	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	MOVD R0, R9
+	ADD R13<<1, R1, R10
+	ADD R13, R2, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	SUBS $4, R3, R11
+	BLT rest
+
+four:
+	PRFM 768(R9), PLDL1KEEP
+	WORD $0xad401145 // ldp q5, q4, [x10]
+	WORD $0xad410943 // ldp q3, q2, [x10, #32]
+	WORD $0xad400121 // ldp q1, q0, [x9]
+	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
+	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
+	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
+	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
+	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
+	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
+	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
+	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
+	WORD $0xad410121 // ldp q1, q0, [x9, #32]
+	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
+	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
+	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
+	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
+	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
+	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
+	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
+	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
+	WORD $0xad420121 // ldp q1, q0, [x9, #64]
+	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
+	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
+	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
+	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
+	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
+	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
+	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
+	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
+	WORD $0xad481145 // ldp q5, q4, [x10, #256]
+	WORD $0xad490943 // ldp q3, q2, [x10, #288]
+	WORD $0xad430121 // ldp q1, q0, [x9, #96]
+	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
+	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
+	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
+	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
+	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
+	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
+	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
+	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
+	WORD $0xad440121 // ldp q1, q0, [x9, #128]
+	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
+	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
+	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
+	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
+	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
+	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
+	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
+	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
+	WORD $0xad450121 // ldp q1, q0, [x9, #160]
+	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
+	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
+	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
+	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
+	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
+	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
+	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
+	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
+	WORD $0xad501145 // ldp q5, q4, [x10, #512]
+	WORD $0xad510943 // ldp q3, q2, [x10, #544]
+	WORD $0xad460121 // ldp q1, q0, [x9, #192]
+	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
+	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
+	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
+	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
+	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
+	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
+	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
+	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
+	WORD $0xad470121 // ldp q1, q0, [x9, #224]
+	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
+	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
+	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
+	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
+	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
+	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
+	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
+	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
+	WORD $0xad480121 // ldp q1, q0, [x9, #256]
+	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
+	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
+	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
+	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
+	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
+	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
+	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
+	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
+	WORD $0xad581145 // ldp q5, q4, [x10, #768]
+	WORD $0xad590943 // ldp q3, q2, [x10, #800]
+	WORD $0xad490121 // ldp q1, q0, [x9, #288]
+	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
+	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
+	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
+	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
+	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
+	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
+	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
+	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
+	WORD $0xad4a0121 // ldp q1, q0, [x9, #320]
+	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
+	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
+	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
+	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
+	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
+	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
+	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
+	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
+	WORD $0xad4b0121 // ldp q1, q0, [x9, #352]
+	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
+	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
+	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
+	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
+	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
+	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
+	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
+	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
+	ADD $384, R9, R9
+	ADD $1024, R10, R10
+	SUBS $4, R11, R11
+	BGE four
+
+rest:
+	ADDS $4, R11, R11
+	BEQ sums
+
+one:
+	WORD $0xad401145 // ldp q5, q4, [x10]
+	WORD $0xad410943 // ldp q3, q2, [x10, #32]
+	WORD $0xad400121 // ldp q1, q0, [x9]
+	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
+	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
+	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
+	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
+	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
+	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
+	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
+	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
+	WORD $0xad410121 // ldp q1, q0, [x9, #32]
+	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
+	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
+	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
+	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
+	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
+	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
+	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
+	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
+	WORD $0xad420121 // ldp q1, q0, [x9, #64]
+	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
+	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
+	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
+	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
+	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
+	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
+	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
+	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
+	ADD $96, R9, R9
+	ADD $256, R10, R10
+	SUBS $1, R11, R11
+	BNE one
+
+sums:
+	WORD $0x4edc3ba1 // zip1 v1.2d, v29.2d, v28.2d
+	WORD $0x4eda3b60 // zip1 v0.2d, v27.2d, v26.2d
+	WORD $0x4edc7ba2 // zip2 v2.2d, v29.2d, v28.2d
+	WORD $0x4eda7b65 // zip2 v5.2d, v27.2d, v26.2d
+	WORD $0x4ed83b24 // zip1 v4.2d, v25.2d, v24.2d
+	WORD $0x4ed63ae3 // zip1 v3.2d, v23.2d, v22.2d
+	WORD $0x4ed87b38 // zip2 v24.2d, v25.2d, v24.2d
+	WORD $0x4ed67af9 // zip2 v25.2d, v23.2d, v22.2d
+	WORD $0x4ed43ab7 // zip1 v23.2d, v21.2d, v20.2d
+	WORD $0x4ed23a76 // zip1 v22.2d, v19.2d, v18.2d
+	WORD $0x4ed47ab4 // zip2 v20.2d, v21.2d, v20.2d
+	WORD $0x4ed27a75 // zip2 v21.2d, v19.2d, v18.2d
+	WORD $0x4ed03a33 // zip1 v19.2d, v17.2d, v16.2d
+	WORD $0x4ece39f2 // zip1 v18.2d, v15.2d, v14.2d
+	WORD $0x4ed07a30 // zip2 v16.2d, v17.2d, v16.2d
+	WORD $0x4ece79f1 // zip2 v17.2d, v15.2d, v14.2d
+	WORD $0x4ecc39af // zip1 v15.2d, v13.2d, v12.2d
+	WORD $0x4eca396e // zip1 v14.2d, v11.2d, v10.2d
+	WORD $0x4ecc79ac // zip2 v12.2d, v13.2d, v12.2d
+	WORD $0x4eca796d // zip2 v13.2d, v11.2d, v10.2d
+	WORD $0x4ec8392b // zip1 v11.2d, v9.2d, v8.2d
+	WORD $0x4ec638ea // zip1 v10.2d, v7.2d, v6.2d
+	WORD $0x4ec87928 // zip2 v8.2d, v9.2d, v8.2d
+	WORD $0x4ec678e9 // zip2 v9.2d, v7.2d, v6.2d
+	ADD R13, R2, R12
+	CBZ R8, store
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e21d4e1 // fadd v1.4s, v7.4s, v1.4s
+	WORD $0x4e20d4c0 // fadd v0.4s, v6.4s, v0.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e22d4e2 // fadd v2.4s, v7.4s, v2.4s
+	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e24d4e4 // fadd v4.4s, v7.4s, v4.4s
+	WORD $0x4e23d4c3 // fadd v3.4s, v6.4s, v3.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e38d4f8 // fadd v24.4s, v7.4s, v24.4s
+	WORD $0x4e39d4d9 // fadd v25.4s, v6.4s, v25.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e37d4f7 // fadd v23.4s, v7.4s, v23.4s
+	WORD $0x4e36d4d6 // fadd v22.4s, v6.4s, v22.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e34d4f4 // fadd v20.4s, v7.4s, v20.4s
+	WORD $0x4e35d4d5 // fadd v21.4s, v6.4s, v21.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e33d4f3 // fadd v19.4s, v7.4s, v19.4s
+	WORD $0x4e32d4d2 // fadd v18.4s, v6.4s, v18.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e30d4f0 // fadd v16.4s, v7.4s, v16.4s
+	WORD $0x4e31d4d1 // fadd v17.4s, v6.4s, v17.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e2fd4ef // fadd v15.4s, v7.4s, v15.4s
+	WORD $0x4e2ed4ce // fadd v14.4s, v6.4s, v14.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e2cd4ec // fadd v12.4s, v7.4s, v12.4s
+	WORD $0x4e2dd4cd // fadd v13.4s, v6.4s, v13.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e2bd4eb // fadd v11.4s, v7.4s, v11.4s
+	WORD $0x4e2ad4ca // fadd v10.4s, v6.4s, v10.4s
+	ADD R4, R12, R12
+	WORD $0xad401987 // ldp q7, q6, [x12]
+	WORD $0x4e28d4e8 // fadd v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d4c9 // fadd v9.4s, v6.4s, v9.4s
+	ADD R4, R12, R12
+	ADD R13, R2, R12
+
+store:
+	WORD $0xad000181 // stp q1, q0, [x12]
+	ADD R4, R12, R12
+	WORD $0xad001582 // stp q2, q5, [x12]
+	ADD R4, R12, R12
+	WORD $0xad000d84 // stp q4, q3, [x12]
+	ADD R4, R12, R12
+	WORD $0xad006598 // stp q24, q25, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005997 // stp q23, q22, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005594 // stp q20, q21, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004993 // stp q19, q18, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004590 // stp q16, q17, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00398f // stp q15, q14, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00358c // stp q12, q13, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00298b // stp q11, q10, [x12]
+	ADD R4, R12, R12
+	WORD $0xad002588 // stp q8, q9, [x12]
+	ADD R4, R12, R12
+	ADD $32, R13, R13
+	CMP $128, R13
+	BNE columns
+	SUB R13, R12, R2
+	ADD $32, R2, R2
+	ADD R6, R0, R0
+	SUBS $1, R5, R5
+	BNE panel
+	RET
+
+// func zipQuads12NEON(p *uint32, n int)
+TEXT ·zipQuads12NEON(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+
+unit:
+	WORD $0xad401406 // ldp q6, q5, [x0]
+	WORD $0xad410c04 // ldp q4, q3, [x0, #32]
+	WORD $0xad420402 // ldp q2, q1, [x0, #64]
+	WORD $0x4e8338c0 // zip1 v0.4s, v6.4s, v3.4s
+	WORD $0x4e8378c3 // zip2 v3.4s, v6.4s, v3.4s
+	WORD $0xad000c00 // stp q0, q3, [x0]
+	WORD $0x4e8238a0 // zip1 v0.4s, v5.4s, v2.4s
+	WORD $0x4e8278a2 // zip2 v2.4s, v5.4s, v2.4s
+	WORD $0xad010800 // stp q0, q2, [x0, #32]
+	WORD $0x4e813880 // zip1 v0.4s, v4.4s, v1.4s
+	WORD $0x4e817881 // zip2 v1.4s, v4.4s, v1.4s
+	WORD $0xad020400 // stp q0, q1, [x0, #64]
+	ADD $96, R0, R0
+	SUBS $1, R1, R1
+	BNE unit
+	RET
+
+// func zipQuads32NEON(p *uint32, n int)
+TEXT ·zipQuads32NEON(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+
+unit:
+	WORD $0xad403c10 // ldp q16, q15, [x0]
+	WORD $0xad41340e // ldp q14, q13, [x0, #32]
+	WORD $0xad422c0c // ldp q12, q11, [x0, #64]
+	WORD $0xad43240a // ldp q10, q9, [x0, #96]
+	WORD $0xad441c08 // ldp q8, q7, [x0, #128]
+	WORD $0xad451406 // ldp q6, q5, [x0, #160]
+	WORD $0xad460c04 // ldp q4, q3, [x0, #192]
+	WORD $0xad470402 // ldp q2, q1, [x0, #224]
+	WORD $0x4e883a00 // zip1 v0.4s, v16.4s, v8.4s
+	WORD $0x4e887a08 // zip2 v8.4s, v16.4s, v8.4s
+	WORD $0xad002000 // stp q0, q8, [x0]
+	WORD $0x4e8739e0 // zip1 v0.4s, v15.4s, v7.4s
+	WORD $0x4e8779e7 // zip2 v7.4s, v15.4s, v7.4s
+	WORD $0xad011c00 // stp q0, q7, [x0, #32]
+	WORD $0x4e8639c0 // zip1 v0.4s, v14.4s, v6.4s
+	WORD $0x4e8679c6 // zip2 v6.4s, v14.4s, v6.4s
+	WORD $0xad021800 // stp q0, q6, [x0, #64]
+	WORD $0x4e8539a0 // zip1 v0.4s, v13.4s, v5.4s
+	WORD $0x4e8579a5 // zip2 v5.4s, v13.4s, v5.4s
+	WORD $0xad031400 // stp q0, q5, [x0, #96]
+	WORD $0x4e843980 // zip1 v0.4s, v12.4s, v4.4s
+	WORD $0x4e847984 // zip2 v4.4s, v12.4s, v4.4s
+	WORD $0xad041000 // stp q0, q4, [x0, #128]
+	WORD $0x4e833960 // zip1 v0.4s, v11.4s, v3.4s
+	WORD $0x4e837963 // zip2 v3.4s, v11.4s, v3.4s
+	WORD $0xad050c00 // stp q0, q3, [x0, #160]
+	WORD $0x4e823940 // zip1 v0.4s, v10.4s, v2.4s
+	WORD $0x4e827942 // zip2 v2.4s, v10.4s, v2.4s
+	WORD $0xad060800 // stp q0, q2, [x0, #192]
+	WORD $0x4e813920 // zip1 v0.4s, v9.4s, v1.4s
+	WORD $0x4e817921 // zip2 v1.4s, v9.4s, v1.4s
+	WORD $0xad070400 // stp q0, q1, [x0, #224]
+	ADD $256, R0, R0
+	SUBS $1, R1, R1
+	BNE unit
+	RET
+
 // func roundBF16Dot(s *splitArgs)
 TEXT ·roundBF16Dot(SB), NOSPLIT, $0-8
 	MOVD s+0(FP), R7
@@ -1618,6 +2028,89 @@ loop:
 	WORD $0x4e809424 // sdot v4.4s, v1.16b, v0.16b
 	WORD $0x4e809423 // sdot v3.4s, v1.16b, v0.16b
 	WORD $0x4e809422 // sdot v2.4s, v1.16b, v0.16b
+	SUBS $1, R0, R0
+	BNE loop
+	WORD $0x4eb81f20 // orr v0.16b, v25.16b, v24.16b
+	WORD $0x4eb71c00 // orr v0.16b, v0.16b, v23.16b
+	WORD $0x4eb61c00 // orr v0.16b, v0.16b, v22.16b
+	WORD $0x4eb51c00 // orr v0.16b, v0.16b, v21.16b
+	WORD $0x4eb41c00 // orr v0.16b, v0.16b, v20.16b
+	WORD $0x4eb31c00 // orr v0.16b, v0.16b, v19.16b
+	WORD $0x4eb21c00 // orr v0.16b, v0.16b, v18.16b
+	WORD $0x4eb11c00 // orr v0.16b, v0.16b, v17.16b
+	WORD $0x4eb01c00 // orr v0.16b, v0.16b, v16.16b
+	WORD $0x4eaf1c00 // orr v0.16b, v0.16b, v15.16b
+	WORD $0x4eae1c00 // orr v0.16b, v0.16b, v14.16b
+	WORD $0x4ead1c00 // orr v0.16b, v0.16b, v13.16b
+	WORD $0x4eac1c00 // orr v0.16b, v0.16b, v12.16b
+	WORD $0x4eab1c00 // orr v0.16b, v0.16b, v11.16b
+	WORD $0x4eaa1c00 // orr v0.16b, v0.16b, v10.16b
+	WORD $0x4ea91c00 // orr v0.16b, v0.16b, v9.16b
+	WORD $0x4ea81c00 // orr v0.16b, v0.16b, v8.16b
+	WORD $0x4ea71c00 // orr v0.16b, v0.16b, v7.16b
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x4ea41c00 // orr v0.16b, v0.16b, v4.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x9e660000 // fmov x0, d0
+	RET
+
+// func peakI8MM(n int)
+TEXT ·peakI8MM(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R0
+	WORD $0x4f000419 // movi v25.4s, #0x0
+	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
+	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
+	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
+	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
+	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
+	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
+	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
+	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
+	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
+	WORD $0x4f000403 // movi v3.4s, #0x0
+	WORD $0x4f000402 // movi v2.4s, #0x0
+	WORD $0x4f000401 // movi v1.4s, #0x0
+	WORD $0x4f000400 // movi v0.4s, #0x0
+
+loop:
+	WORD $0x4e80a439 // smmla v25.4s, v1.16b, v0.16b
+	WORD $0x4e80a438 // smmla v24.4s, v1.16b, v0.16b
+	WORD $0x4e80a437 // smmla v23.4s, v1.16b, v0.16b
+	WORD $0x4e80a436 // smmla v22.4s, v1.16b, v0.16b
+	WORD $0x4e80a435 // smmla v21.4s, v1.16b, v0.16b
+	WORD $0x4e80a434 // smmla v20.4s, v1.16b, v0.16b
+	WORD $0x4e80a433 // smmla v19.4s, v1.16b, v0.16b
+	WORD $0x4e80a432 // smmla v18.4s, v1.16b, v0.16b
+	WORD $0x4e80a431 // smmla v17.4s, v1.16b, v0.16b
+	WORD $0x4e80a430 // smmla v16.4s, v1.16b, v0.16b
+	WORD $0x4e80a42f // smmla v15.4s, v1.16b, v0.16b
+	WORD $0x4e80a42e // smmla v14.4s, v1.16b, v0.16b
+	WORD $0x4e80a42d // smmla v13.4s, v1.16b, v0.16b
+	WORD $0x4e80a42c // smmla v12.4s, v1.16b, v0.16b
+	WORD $0x4e80a42b // smmla v11.4s, v1.16b, v0.16b
+	WORD $0x4e80a42a // smmla v10.4s, v1.16b, v0.16b
+	WORD $0x4e80a429 // smmla v9.4s, v1.16b, v0.16b
+	WORD $0x4e80a428 // smmla v8.4s, v1.16b, v0.16b
+	WORD $0x4e80a427 // smmla v7.4s, v1.16b, v0.16b
+	WORD $0x4e80a426 // smmla v6.4s, v1.16b, v0.16b
+	WORD $0x4e80a425 // smmla v5.4s, v1.16b, v0.16b
+	WORD $0x4e80a424 // smmla v4.4s, v1.16b, v0.16b
+	WORD $0x4e80a423 // smmla v3.4s, v1.16b, v0.16b
+	WORD $0x4e80a422 // smmla v2.4s, v1.16b, v0.16b
 	SUBS $1, R0, R0
 	BNE loop
 	WORD $0x4eb81f20 // orr v0.16b, v25.16b, v24.16b

@@ -20,7 +20,21 @@ func matmulKernels(f features) kernelSet {
 		s.pairRows = pairRowsDot
 		s.pairRounded = pairRoundedDot
 	}
+	if f.bfmmla {
+		s.fastBF16.layout = panelQuads
+		s.fastBF16.run = gemmQuadsBFMMLA
+		s.quads = zipQuads
+	}
 	return s
+}
+
+// zipQuads makes units of four bfloat16 of pairs, in a panel of 12 rows or 32.
+func zipQuads(p *uint32, rows, units int) {
+	if rows == 12 {
+		zipQuads12NEON(p, units)
+	} else {
+		zipQuads32NEON(p, units)
+	}
 }
 
 var neonKernels = kernelSet{
@@ -41,6 +55,9 @@ func peakKernels(f features) []peakKernel {
 	}
 	if f.dotprod {
 		list = append(list, peakKernel{DotProd, peakDot, 24 * 16 * 2})
+	}
+	if f.i8mm {
+		list = append(list, peakKernel{I8MM, peakI8MM, 24 * 32 * 2})
 	}
 	return list
 }

@@ -16,6 +16,8 @@ const (
 	panelFloats layout = iota
 	// panelPairs: [p/2][row] pairs of bfloat16, the even p in the low half.
 	panelPairs
+	// panelQuads: [p/4][row] four bfloat16, made of pairs.
+	panelQuads
 	// panelTiles: [p/32][part][half] AMX tiles; a half is 16 rows. A tile of the left operand is [16 rows][32
 	// p], one of the right operand [16 pairs of p][16 rows].
 	panelTiles
@@ -42,9 +44,10 @@ type kernelSet struct {
 	group        int                                      // rows that packB takes together
 
 	split       func(*splitArgs)
-	pairRows    func(*pairArgs) // of bfloat16
-	pairParts   func(*pairArgs) // of float32, in three parts
-	pairRounded func(*pairArgs) // of float32, rounded
+	pairRows    func(*pairArgs)                  // of bfloat16
+	pairParts   func(*pairArgs)                  // of float32, in three parts
+	pairRounded func(*pairArgs)                  // of float32, rounded
+	quads       func(p *uint32, rows, units int) // makes panelQuads of panelPairs, in their place
 	peak16      func(p *uint16, n int) uint16
 	peak32      func(p *float32, n int) uint32
 

@@ -134,7 +134,7 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 	switch t.layout {
 	case panelFloats:
 		st.packFloats(dst, o, r, t.rows, st.ks.packA, t.rows)
-	case panelPairs: // rounded to bfloat16 row by row first: then a pair is 32 bits, and is turned like a float
+	case panelPairs, panelQuads: // rounded to bfloat16 row by row: then a pair is 32 bits, and is turned like a float
 		src, stride := st.stagedRows(o, r, t.rows)
 		st.split.step = 64
 		st.split.part = 0
@@ -144,6 +144,9 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 		}
 
 		st.transpose(st.ks.packA, unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.u16), stagePitch*2, t.rows*4, 16*t.rows*4)
+		if t.layout == panelQuads {
+			st.ks.quads(&dst[0], t.rows, pieces(st.kc, 4))
+		}
 	case panelTiles:
 		for half := range 2 {
 			src, stride := st.stagedRows(o, r+half*stageRows, stageRows)
@@ -194,6 +197,9 @@ func (st *stage) packRight(dst []uint32, s source, r int) {
 		for h := range 2 {
 			st.packHalf(dst[h*half/4:], o, r+h*stageRows, pitch, step)
 		}
+	}
+	if t.layout == panelQuads {
+		st.ks.quads(&dst[0], t.cols, pieces(st.kc, 4))
 	}
 
 	// A bfloat16 weight is one part as it is and needs no split, but an infinity in it would still make NaNs of the

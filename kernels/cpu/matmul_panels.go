@@ -172,6 +172,8 @@ func (t *tileKernel) depthUnits(kc int) int {
 	switch t.layout {
 	case panelPairs:
 		return pieces(kc, 2)
+	case panelQuads:
+		return pieces(kc, 4)
 	case panelTiles:
 		return pieces(kc, 32)
 	}

@@ -18,7 +18,7 @@ type Peak struct {
 	Flops float64 `json:"flops_per_second"`
 }
 
-// AMX names the instruction set whose factors are bfloat16, AMXInt8, VNNI, AVXVNNI and DotProd
+// AMX names the instruction set whose factors are bfloat16, AMXInt8, VNNI, AVXVNNI, DotProd and I8MM
 // those whose factors are bytes.
 const (
 	AMX     = "amx"
@@ -26,11 +26,12 @@ const (
 	VNNI    = "avx512vnni"
 	AVXVNNI = "avxvnni"
 	DotProd = "dotprod"
+	I8MM    = "i8mm"
 )
 
 // Bytes reports whether a limit is that of products of bytes.
 func (p Peak) Bytes() bool {
-	return p.Set == AMXInt8 || p.Set == VNNI || p.Set == AVXVNNI || p.Set == DotProd
+	return p.Set == AMXInt8 || p.Set == VNNI || p.Set == AVXVNNI || p.Set == DotProd || p.Set == I8MM
 }
 
 // peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.

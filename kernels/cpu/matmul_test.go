@@ -18,7 +18,7 @@ import (
 // isaLevels lists every choice of instruction sets that this processor has.
 func isaLevels() map[string]features {
 	levels := map[string]features{}
-	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "avx2,neon"} {
+	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "bfmmla", "bf16", "avx2,neon"} {
 		f := detect(off)
 		levels[fmt.Sprint(f.names())] = f
 	}
@@ -324,6 +324,34 @@ func TestMatMulOrientations(t *testing.T) {
 				c.o.Precision = p
 				for _, d := range devices {
 					c.checkOrientations(t, d)
+				}
+			}
+		}
+	}
+}
+
+// TestBF16MatricesAreDots: products of bfloat16 by BFMMLA are the same bits as by BFDOT, in every orientation and for
+// inner sizes that no unit divides.
+func TestBF16MatricesAreDots(t *testing.T) {
+	f := detect("")
+	if !f.bfmmla {
+		t.Skip("the processor has no products of matrices of bfloat16")
+	}
+
+	rng := rand.New(rand.NewPCG(13, 14))
+	matrices, dots := deviceWith(f, 2), deviceWith(f.without("bfmmla"), 1)
+	for _, shape := range [][3]int{{17, 33, 1}, {12, 32, 2}, {25, 70, 3}, {40, 31, 66}, {30, 129, 1089}} {
+		for _, kind := range []orientation{nt, nn, tn} {
+			for _, typ := range []kernels.DType{kernels.BF16, kernels.F32} {
+				c := newCase(rng, kind, typ, shape[0], shape[1], shape[2], 1)
+				c.o.Precision = kernels.Fast
+				got, want := newMat(kernels.F32, c.m, c.n, 0), newMat(kernels.F32, c.m, c.n, 0)
+				c.run(matrices, got)
+				c.run(dots, want)
+				for i, v := range got.Buf.F32() {
+					if math.Float32bits(v) != math.Float32bits(want.Buf.F32()[i]) {
+						t.Fatalf("%v: element %d is %v, by dot products %v", c, i, v, want.Buf.F32()[i])
+					}
 				}
 			}
 		}

@@ -42,15 +42,30 @@ func axpyF32NEON(a *axpyArgs)
 //go:noescape
 func byteTile16Dot(t *byteTileArgs)
 
+// byteTile16I8MM multiplies 6×16 tiles of bytes with SMMLA; see byteTileArgs.
+//
+//go:noescape
+func byteTile16I8MM(t *byteTileArgs)
+
 // byteTile32AddDot multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs.
 //
 //go:noescape
 func byteTile32AddDot(t *byteTileArgs)
 
+// byteTile32AddI8MM multiplies 6×16 tiles of bytes with SMMLA; see byteTileArgs.
+//
+//go:noescape
+func byteTile32AddI8MM(t *byteTileArgs)
+
 // byteTile32Dot multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs.
 //
 //go:noescape
 func byteTile32Dot(t *byteTileArgs)
+
+// byteTile32I8MM multiplies 6×16 tiles of bytes with SMMLA; see byteTileArgs.
+//
+//go:noescape
+func byteTile32I8MM(t *byteTileArgs)
 
 //go:noescape
 func count16NEON(x *uint16, n int) int
@@ -287,6 +302,11 @@ func gemmF32NEON(t *tileArgs)
 //go:noescape
 func gemmPairDot(t *tileArgs)
 
+// gemmQuadsBFMMLA multiplies 12×32 tiles of four bfloat16 with BFMMLA.
+//
+//go:noescape
+func gemmQuadsBFMMLA(t *tileArgs)
+
 //go:noescape
 func groupsNEON(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 
@@ -396,6 +416,16 @@ func pack6NEON(p *packArgs)
 //go:noescape
 func pack8NEON(p *packArgs)
 
+// packEights6NEON transposes 6 rows of 64-bit units, two rows at a time; see packArgs, whose columns are twice as wide and half as many.
+//
+//go:noescape
+func packEights6NEON(p *packArgs)
+
+// packEights8NEON transposes 8 rows of 64-bit units, two rows at a time; see packArgs, whose columns are twice as wide and half as many.
+//
+//go:noescape
+func packEights8NEON(p *packArgs)
+
 // pairRoundedDot rounds rows of floats to bfloat16 and pairs them; see pairArgs, of which it takes no peak.
 //
 //go:noescape
@@ -415,6 +445,11 @@ func peakDot(n int)
 //
 //go:noescape
 func peakFMANEON(n int)
+
+// peakI8MM runs n rounds of 24 independent products of matrices of 2×8 and 8×2 bytes.
+//
+//go:noescape
+func peakI8MM(n int)
 
 // peakOfRowNEON returns the bits of the largest |p[i]| of n elements, a multiple of 32 greater than 0.
 //
@@ -699,3 +734,13 @@ func zero16NEON(w *uint16, mask *uint8, n int)
 
 //go:noescape
 func zero32NEON(w *float32, mask *uint8, n int)
+
+// zipQuads12NEON makes panelQuads of panelPairs, in their place, for n units of four elements.
+//
+//go:noescape
+func zipQuads12NEON(p *uint32, n int)
+
+// zipQuads32NEON makes panelQuads of panelPairs, in their place, for n units of four elements.
+//
+//go:noescape
+func zipQuads32NEON(p *uint32, n int)

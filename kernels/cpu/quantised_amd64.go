@@ -76,9 +76,9 @@ func byteKernels(q *quantKernels, f features) {
 			kernels.Int8: rowInt8VNNI,
 		}
 		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
-		q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, of: tileVNNI}
+		q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, unit: 4, of: tileVNNI}
 		if f.amxInt8 {
-			q.tall = byteTiles{rows: 16, packW: pack16AVX512, group: 16, of: tileAMX}
+			q.tall = byteTiles{rows: 16, packW: pack16AVX512, group: 16, unit: 4, of: tileAMX}
 		}
 	case f.avxvnni:
 		q.row = [...]func(*rowArgs){
@@ -88,7 +88,7 @@ func byteKernels(q *quantKernels, f features) {
 			kernels.Int8: rowInt8AVXVNNI,
 		}
 		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVXVNNI, kernels.Int8: rowInt8x32AVXVNNI}
-		q.tiles = byteTiles{rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, of: tileAVXVNNI}
+		q.tiles = byteTiles{rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, unit: 4, of: tileAVXVNNI}
 	default:
 		q.row = [...]func(*rowArgs){
 			kernels.Q8_0: rowQ8_0AVX2, kernels.Q4_0: rowQ4_0AVX2, kernels.Q4_1: rowQ4_1AVX2,
@@ -98,7 +98,7 @@ func byteKernels(q *quantKernels, f features) {
 		}
 		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVX2, kernels.Int8: rowInt8x32AVX2}
 		q.tiles = byteTiles{
-			rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, widen: widenBytesAVX2, of: tileAVX2,
+			rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, unit: 4, widen: widenBytesAVX2, of: tileAVX2,
 		}
 	}
 }

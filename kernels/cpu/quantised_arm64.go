@@ -55,7 +55,21 @@ func byteKernels(q *quantKernels, f features) {
 		kernels.Int8: rowInt8Dot,
 	}
 	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32Dot, kernels.Int8: rowInt8x32Dot}
-	q.tiles = byteTiles{rows: 6, packX: pack6NEON, packW: pack8NEON, group: 8, of: tileDot}
+	q.tiles = byteTiles{rows: 6, packX: pack6NEON, packW: pack8NEON, group: 8, unit: 4, of: tileDot}
+	if f.i8mm {
+		q.tiles = byteTiles{rows: 6, packX: packEights6NEON, packW: packEights8NEON, group: 8, unit: 8, of: tileI8MM}
+	}
+}
+
+// tileI8MM is the tile for a format with SMMLA.
+func tileI8MM(f kernels.QuantFormat, affine, _ bool) byteTile {
+	switch {
+	case affine:
+		return byteTile{byteTile32AddI8MM, evenCodes}
+	case f == kernels.Q6_K:
+		return byteTile{byteTile16I8MM, evenCodes}
+	}
+	return byteTile{byteTile32I8MM, evenCodes}
 }
 
 // tileDot is the tile for a format with SDOT.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -194,8 +195,11 @@ func (m *byteModel) tiled(j int) float32 {
 }
 
 // byteLevels are settings of COMPRESS_CPU_DISABLE that leave AMX, AVX-512 VNNI, AVX-VNNI and AVX2 for products of
-// bytes, the latter two also where there is no AVX-512 beside them.
-var byteLevels = []string{"", "amx", "avx512vnni", "avx512vnni,avxvnni", "avx512", "avx512,avxvnni"}
+// bytes, the latter two also where there is no AVX-512 beside them; on Arm SMMLA, and SDOT alone.
+var byteLevels = map[string][]string{
+	"amd64": {"", "amx", "avx512vnni", "avx512vnni,avxvnni", "avx512", "avx512,avxvnni"},
+	"arm64": {"", "i8mm"},
+}[runtime.GOARCH]
 
 // TestQuantisedBytesAreTheSameBits: products of bytes are, bit for bit, what their model in Go gives, whatever the
 // instruction set.
@@ -266,7 +270,7 @@ func FuzzQuantised(f *testing.F) {
 		f.Setenv("COMPRESS_CPU_DISABLE", disable)
 		devices = append(devices, New(Options{Threads: 1}))
 	}
-	if !devices[0].Info().Bytes {
+	if len(devices) == 0 || !devices[0].Info().Bytes {
 		f.Skip("no instructions for products of bytes")
 	}
 

@@ -212,10 +212,11 @@ func (p *byteProduct) packRows(s *byteStage, dst unsafe.Pointer, run func(*packA
 	}
 
 	stride := byteRowPitch * p.size
+	unit := p.tiles.unit
 	for i := 0; i < rows; i += together {
 		s.pack = packArgs{
-			dst: unsafe.Add(dst, 4*i), src: unsafe.Add(src, i*stride), n: pieces(n*p.size, 64),
-			step: 16 * 4 * rows, pitch: 4 * rows, stride: stride,
+			dst: unsafe.Add(dst, unit*i), src: unsafe.Add(src, i*stride), n: pieces(n*p.size, 64),
+			step: 64 * rows, pitch: unit * rows, stride: stride,
 		}
 		run(&s.pack)
 	}

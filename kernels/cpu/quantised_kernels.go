@@ -40,6 +40,7 @@ type byteTiles struct {
 	rows         int                                // of x that a tile takes
 	packX, packW func(*packArgs)                    // transpose rows rows of x, and some of the weight
 	group        int                                // rows that packW takes together
+	unit         int                                // bytes of a row that lie together in a packed panel: 4 or 8
 	widen        func(dst *int16, src *int8, n int) // n a multiple of 32; nil where no tile is for wideCodes
 	of           func(f kernels.QuantFormat, affine, whole bool) byteTile
 }
@@ -297,11 +298,11 @@ type rowArgs struct {
 
 // byteTileArgs are the operands of a byte tile, some rows of x (16 with AMX, 12 with AVX-512, 6 without) by 16 of the
 // weight, over groups of 16 elements or of steps·32, with AMX of 16, of 32 or of steps·64. a has 4 codes of each row of
-// x after another, with AMX all of a group or step; b 4 codes of each row of the weight, in the form of the tile; wide
-// ones are 2. ints has room for the integers of four panels of AMX. For every group there are an offset (an integer), a
-// scale and a sum for each row of x, 16 factors and, in kernels that add, 16 summands of the weight. c has ldc bytes
-// to a row; acc 1 adds to it. There are panels panels of a, aStep bytes apart, and xStep bytes for what goes with them.
-// The assembly knows the offsets.
+// x after another (with AMX all of a group or step, with Arm's products of matrices 8), b as many of each row of the
+// weight, in the form of the tile; wide ones are half as many. ints has room for the integers of four panels of AMX.
+// For every group there are an offset (an integer), a scale and a sum for each row of x, 16 factors and, in kernels
+// that add, 16 summands of the weight. c has ldc bytes to a row; acc 1 adds to it. There are panels panels of a, aStep
+// bytes apart, and xStep bytes for what goes with them. The assembly knows the offsets.
 type byteTileArgs struct {
 	a                   unsafe.Pointer
 	offset, scale, sums uintptr // moved on from panel to panel, past the last: hence no pointers

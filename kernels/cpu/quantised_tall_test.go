@@ -9,13 +9,13 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// TestTallTilesAreTheSameBits: products of bytes by AMX's tiles are bit for bit those without, for numbers of rows
-// about those of a tile and of four, weights that end in the middle of one, a bias, sums that are added to, groups of
-// every size with zeros and without, and several threads.
+// TestTallTilesAreTheSameBits: products of bytes by AMX's tiles, or on Arm by products of matrices, are bit for bit
+// those without, for numbers of rows about those of a tile and of four, weights that end in the middle of one, a bias,
+// sums that are added to, groups of every size with zeros and without, and several threads.
 func TestTallTilesAreTheSameBits(t *testing.T) {
-	tall, other := New(Options{Threads: 3}), deviceWithout(t, "amx")
-	if !tall.isa.amxInt8 {
-		t.Skip("the processor has no AMX for bytes")
+	tall, other := New(Options{Threads: 3}), deviceWithout(t, "amx,i8mm")
+	if !tall.isa.amxInt8 && !tall.isa.i8mm {
+		t.Skip("the processor has neither AMX for bytes nor products of matrices of bytes")
 	}
 
 	rng := rand.New(rand.NewPCG(9, 10))
@@ -97,7 +97,7 @@ func compareTall(t *testing.T, rng *rand.Rand, tall, other *Device, x kernels.Ma
 		for i := range got.Rows {
 			for j, v := range got.RowF32(i) {
 				if math.Float32bits(v) != math.Float32bits(want.RowF32(i)[j]) {
-					t.Fatalf("row %d column %d: %v, without AMX %v", i, j, v, want.RowF32(i)[j])
+					t.Fatalf("row %d column %d: %v, without them %v", i, j, v, want.RowF32(i)[j])
 				}
 			}
 		}

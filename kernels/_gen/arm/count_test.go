@@ -14,7 +14,7 @@ func innermost(text string) map[string]loop {
 	out := map[string]loop{}
 	at := map[string]int{}
 	lines := strings.Split(text, "\n")
-	product := regexp.MustCompile(`// (fmla|fmls|sdot|smlal)`)
+	product := regexp.MustCompile(`// (fmla|fmls|sdot|smmla|bfdot|bfmmla|smlal)`)
 	branch := regexp.MustCompile(`^\tB\w* (\w+)$`)
 	last := -1 // where the latest loop that ended began
 	for i, l := range lines {
@@ -56,11 +56,15 @@ func TestShareOfProducts(t *testing.T) {
 		least                 float64
 	}{
 		{"gemm_neon_arm64.s", "gemmF32NEON", "four", 0.85},
-		{"layers_neon_arm64.s", "laneTileNEON", "loop5", 0.6},
+		{"gemm_neon_arm64.s", "gemmPairDot", "four", 0.85},
+		{"gemm_neon_arm64.s", "gemmQuadsBFMMLA", "four", 0.75},
+		{"attention_neon_arm64.s", "laneTileNEON", "along", 0.8},
+		{"attention_neon_arm64.s", "laneTileNEON", "across", 0.8},
 		{"gemv_neon_arm64.s", "dotF32NEONx1", "twice", 0.35},
 		{"gemv_neon_arm64.s", "dotF32NEONx2", "loop", 0.4},
 		{"gemv_neon_arm64.s", "dotBF16NEONx1", "twice", 0.25},
 		{"quantisedtiles_dot_arm64.s", "byteTile32Dot", "step", 0.75},
+		{"quantisedtiles_i8mm_arm64.s", "byteTile32I8MM", "step", 0.7},
 	} {
 		text := string(files["kernels/cpu/"+c.file])
 		_, text, ok := strings.Cut(text, "TEXT ·"+c.function+"(SB)")

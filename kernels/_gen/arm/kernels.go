@@ -12,14 +12,32 @@ type kernel struct {
 	write       func(l *lowering)
 }
 
-const tileDoc = "multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs."
+const (
+	tileDoc   = "multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs."
+	quadsDoc  = "makes panelQuads of panelPairs, in their place, for n units of four elements."
+	matrixDoc = "multiplies 6×16 tiles of bytes with SMMLA; see byteTileArgs."
+	eightsDoc = "rows of 64-bit units, two rows at a time; see packArgs, whose columns are twice as wide and half as many."
+)
 
 // own are the files that are written here.
 var own = map[string][]kernel{
+	"kernels/cpu/attention_neon_arm64.s": {
+		{
+			"laneTileNEON", "multiplies rows of keys or values by 24 queries, one to a lane; see laneTileGo.",
+			"func laneTileNEON(dst, a, b, carry []float32, rows, k, row, step int)", laneTile,
+		},
+	},
 	"kernels/cpu/quantisedtiles_dot_arm64.s": {
 		{"byteTile32Dot", tileDoc, "func byteTile32Dot(t *byteTileArgs)", byteTile(8, false)},
 		{"byteTile32AddDot", tileDoc, "func byteTile32AddDot(t *byteTileArgs)", byteTile(8, true)},
 		{"byteTile16Dot", tileDoc, "func byteTile16Dot(t *byteTileArgs)", byteTile(4, false)},
+	},
+	"kernels/cpu/quantisedtiles_i8mm_arm64.s": {
+		{"byteTile32I8MM", matrixDoc, "func byteTile32I8MM(t *byteTileArgs)", matrixTile(4, false)},
+		{"byteTile32AddI8MM", matrixDoc, "func byteTile32AddI8MM(t *byteTileArgs)", matrixTile(4, true)},
+		{"byteTile16I8MM", matrixDoc, "func byteTile16I8MM(t *byteTileArgs)", matrixTile(2, false)},
+		{"packEights6NEON", "transposes 6 " + eightsDoc, "func packEights6NEON(p *packArgs)", packEights(6)},
+		{"packEights8NEON", "transposes 8 " + eightsDoc, "func packEights8NEON(p *packArgs)", packEights(8)},
 	},
 	"kernels/cpu/gemm_neon_arm64.s": {
 		{
@@ -30,6 +48,12 @@ var own = map[string][]kernel{
 			"gemmPairDot", "multiplies 12×32 tiles of bfloat16 pairs with BFDOT.", "func gemmPairDot(t *tileArgs)",
 			gemm("bfdote.4s", 32),
 		},
+		{
+			"gemmQuadsBFMMLA", "multiplies 12×32 tiles of four bfloat16 with BFMMLA.", "func gemmQuadsBFMMLA(t *tileArgs)",
+			gemmMatrix,
+		},
+		{"zipQuads12NEON", quadsDoc, "func zipQuads12NEON(p *uint32, n int)", zipQuads(12)},
+		{"zipQuads32NEON", quadsDoc, "func zipQuads32NEON(p *uint32, n int)", zipQuads(32)},
 		{
 			"roundBF16Dot", "rounds floats to bfloat16; see splitArgs, of which it takes one part and no peak.",
 			"func roundBF16Dot(s *splitArgs)", roundRows,
@@ -44,6 +68,10 @@ var own = map[string][]kernel{
 		{"pack6NEON", "transposes 6 rows of 32-bit units; see packArgs.", "func pack6NEON(p *packArgs)", packRows(6)},
 		{"peakFMANEON", "runs n rounds of 24 independent multiply-adds of 4 lanes.", "func peakFMANEON(n int)", peakFMA},
 		{"peakDot", "runs n rounds of 24 independent sums of 16 products of bytes.", "func peakDot(n int)", peakDot},
+		{
+			"peakI8MM", "runs n rounds of 24 independent products of matrices of 2×8 and 8×2 bytes.",
+			"func peakI8MM(n int)", peakI8MM,
+		},
 		{
 			"readStreamNEON", "reads n bytes, a multiple of 1024 greater than 0, and returns a value that depends on them.",
 			"func readStreamNEON(p *byte, n int) uint64", readStream,
@@ -75,13 +103,31 @@ func writeOwn(list []kernel) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", k.name, err)
 		}
-		frame := "$0-8"
-		if strings.HasSuffix(k.declaration, "uint64") {
-			frame = "$0-24"
-		}
+		frame := fmt.Sprintf("$0-%d", argumentBytes(k.declaration))
 		writeFunction(&b, "// "+k.declaration+"\n", k.name, frame, code[1:], nil)
 	}
 	return b.String(), nil
+}
+
+// argumentBytes is the size of the parameters and results of a declaration, whose types are pointers, integers and slices.
+func argumentBytes(declaration string) int {
+	_, list, _ := strings.Cut(declaration, "(")
+	list, result, _ := strings.Cut(list, ")")
+	size, word := 0, 8
+	parameters := strings.Split(list, ", ")
+	for i := len(parameters) - 1; i >= 0; i-- { // a type holds for the names before it
+		if _, typ, ok := strings.Cut(parameters[i], " "); ok {
+			word = 8
+			if strings.HasPrefix(typ, "[]") {
+				word = 24
+			}
+		}
+		size += word
+	}
+	if result != "" {
+		size += 8
+	}
+	return size
 }
 
 // do writes an operation on given values.
@@ -123,16 +169,70 @@ func (l *lowering) args(name string, regs ...int) {
 // gemm is a micro-kernel: c[i][j] (+)= Σ_p a[p][i]·b[p][j] for 12 rows and some columns, eight at a time. 24 of 32
 // registers are sums; a step of k loads two registers of b and three of a, whose elements multiply by themselves. Four
 // steps are written out. A unit of k is a float32, or a pair of bfloat16 for BFDOT.
+func gemm(op string, cols int) func(l *lowering) {
+	return tileOfFloats(floatTile{
+		cols: cols, a: 48, b: 4 * cols,
+		four: func(l *lowering, acc []int) {
+			for s := range 2 {
+				gemmPair(l, op, acc, 96*s, 8*cols*s, 4*cols)
+			}
+		},
+		one: func(l *lowering, acc []int) { gemmStep(l, op, acc) },
+	})
+}
+
+// gemmMatrix is gemm with BFMMLA, which multiplies four elements of each of two rows by four of each of two columns: a
+// unit of k is four bfloat16, a register of sums has two rows by two columns until it is stored. One instruction adds
+// what two of BFDOT do, in their order (Arm, "Arm Architecture Reference Manual", BFMMLA with FPCR.EBF 0), and so its
+// sums are the same bits.
+func gemmMatrix(l *lowering) {
+	const a, b = 96, 256
+	step := func(l *lowering, acc []int, s int) {
+		w := l.some(4)
+		l.mem("ldp.q", 10, b*s, w[0], w[1])
+		l.mem("ldp.q", 10, b*s+32, w[2], w[3])
+		for i := 0; i < 6; i += 2 {
+			x := l.some(2)
+			l.mem("ldp.q", 9, a*s+16*i, x[0], x[1])
+			for r := range 2 {
+				for v := range 4 {
+					l.do("bfmmla.4s", 0, acc[4*(i+r)+v], x[r], w[v])
+				}
+			}
+		}
+	}
+	tileOfFloats(floatTile{
+		cols: 32, a: a, b: b, wide: true,
+		four: func(l *lowering, acc []int) {
+			for s := range 4 {
+				step(l, acc, s)
+			}
+		},
+		one:  func(l *lowering, acc []int) { step(l, acc, 0) },
+		turn: matrixRows,
+	})(l)
+}
+
+// floatTile is what differs between the micro-kernels on floats.
+type floatTile struct {
+	cols      int
+	a, b      int  // bytes of a step in the panels
+	wide      bool // eight columns of a panel are 64 bytes, not 32
+	four, one func(l *lowering, acc []int)
+	turn      func(l *lowering, acc []int) []int // sums as rows; nil where they are
+}
+
+// tileOfFloats is the frame of the micro-kernels on floats.
 //
 // R0 a, R1 b, R2 c, R3 k, R4 ldc, R5 panels, R6 the step of a, R8 acc, R13 the bytes of the columns before.
-func gemm(op string, cols int) func(l *lowering) {
+func tileOfFloats(t floatTile) func(l *lowering) {
 	const rows = 12
 	return func(l *lowering) {
 		l.args("t", 0, 1, 2, 3, 4, 5, 6, 8)
 		acc := l.some(2 * rows)
 		advance := func(n int) {
-			l.say("ADD $%d, R9, R9", 48*n)
-			l.say("ADD $%d, R10, R10", 4*cols*n)
+			l.say("ADD $%d, R9, R9", t.a*n)
+			l.say("ADD $%d, R10, R10", t.b*n)
 		}
 
 		l.label("panel")
@@ -142,7 +242,11 @@ func gemm(op string, cols int) func(l *lowering) {
 			l.do("movi0", 0, r)
 		}
 		l.say("MOVD R0, R9")
-		l.say("ADD R13, R1, R10")
+		if t.wide {
+			l.say("ADD R13<<1, R1, R10")
+		} else {
+			l.say("ADD R13, R1, R10")
+		}
 		l.say("ADD R13, R2, R12")
 		for range rows {
 			l.say("PRFM (R12), PLDL1KEEP")
@@ -152,9 +256,7 @@ func gemm(op string, cols int) func(l *lowering) {
 		l.branch("LT", "rest")
 		l.label("four")
 		l.say("PRFM 768(R9), PLDL1KEEP")
-		for s := range 2 {
-			gemmPair(l, op, acc, 96*s, 8*cols*s, 4*cols)
-		}
+		t.four(l, acc)
 		advance(4)
 		l.say("SUBS $4, R11, R11")
 		l.branch("GE", "four")
@@ -162,12 +264,15 @@ func gemm(op string, cols int) func(l *lowering) {
 		l.say("ADDS $4, R11, R11")
 		l.branch("EQ", "sums")
 		l.label("one")
-		gemmStep(l, op, acc)
+		t.one(l, acc)
 		advance(1)
 		l.say("SUBS $1, R11, R11")
 		l.branch("NE", "one")
 
 		l.label("sums")
+		if t.turn != nil {
+			acc = t.turn(l, acc)
+		}
 		l.say("ADD R13, R2, R12")
 		l.code = append(l.code, ins{text: "CBZ R8, store", jump: "store"})
 		for i := range rows {
@@ -184,13 +289,34 @@ func gemm(op string, cols int) func(l *lowering) {
 			l.say("ADD R4, R12, R12")
 		}
 		l.say("ADD $32, R13, R13")
-		l.say("CMP $%d, R13", 4*cols)
+		l.say("CMP $%d, R13", 4*t.cols)
 		l.branch("NE", "columns")
 		l.say("SUB R13, R12, R2") // past the last row, its last eight columns on
 		l.say("ADD $32, R2, R2")
 		l.say("ADD R6, R0, R0")
 		l.say("SUBS $1, R5, R5")
 		l.branch("NE", "panel")
+		l.ret()
+	}
+}
+
+// zipQuads makes units of four bfloat16 of two rows of pairs that follow each other, n times. R0 p, R1 n.
+func zipQuads(rows int) func(l *lowering) {
+	return func(l *lowering) {
+		l.say("MOVD p+0(FP), R0")
+		l.say("MOVD n+8(FP), R1")
+		l.label("unit")
+		pairs := l.some(rows / 2)
+		for i := 0; i < len(pairs); i += 2 {
+			l.mem("ldp.q", 0, 16*i, pairs[i], pairs[i+1])
+		}
+		for i := range rows / 4 {
+			x, y := pairs[i], pairs[rows/4+i]
+			l.mem("stp.q", 0, 32*i, l.e("zip1.4s", x, y), l.e("zip2.4s", x, y))
+		}
+		l.say("ADD $%d, R0, R0", 8*rows)
+		l.say("SUBS $1, R1, R1")
+		l.branch("NE", "unit")
 		l.ret()
 	}
 }
@@ -342,19 +468,80 @@ func packGroup(l *lowering, first, rows int) {
 // byteTile is a micro-kernel on bytes: c[i][j] (+)= Σ_g x[i][g]·mul[g][j]·(Σ_p a[p][i]·b[p][j]), with sums[i][g]·add[g][j]
 // where it is affine, for 6 rows and 16 columns, eight at a time: 12 registers are results, 12 the integers of a group,
 // of which quads times four elements make a step. See byteTileArgs.
+func byteTile(quads int, affine bool) func(l *lowering) {
+	return tileOfBytes(byteTileParts{
+		a: 4 * tileRows * quads, b: 64 * quads,
+		step: func(l *lowering, sum []int) {
+			for q := range quads {
+				x, w := l.some(2), l.some(2)
+				l.mem("ldp.q", 13, 64*q, w[0], w[1])
+				l.code = append(l.code, l.access("ldr", "q", 16, x[0], 12, 4*tileRows*q)...)
+				l.code = append(l.code, l.access("ldr", "d", 8, x[1], 12, 4*tileRows*q+16)...)
+				for i := range tileRows {
+					for v := range 2 {
+						l.do("sdote.4s", i%4, sum[2*i+v], w[v], x[i/4])
+					}
+				}
+			}
+		},
+		scale: func(l *lowering, res, sum []int) { byteScale(l, res, sum, affine) },
+	})
+}
+
+// matrixTile is byteTile with SMMLA, which multiplies eight codes of each of two rows by eight of each of two columns:
+// a register of results or integers has two rows by two columns until it is stored, one of codes eight of two rows.
+// Panels are packed in eights, of which a step has some.
+func matrixTile(eights int, affine bool) func(l *lowering) {
+	return tileOfBytes(byteTileParts{
+		a: 8 * tileRows * eights, b: 128 * eights, wide: true,
+		step: func(l *lowering, sum []int) {
+			for q := range eights {
+				x, w := l.some(3), l.some(4)
+				l.mem("ldp.q", 13, 128*q, w[0], w[1])
+				l.mem("ldp.q", 12, 8*tileRows*q, x[0], x[1])
+				l.mem("ldp.q", 13, 128*q+32, w[2], w[3])
+				l.mem("ldr.q", 12, 8*tileRows*q+32, x[2])
+				for i := range x {
+					for v := range w {
+						l.do("smmla.4s", 0, sum[4*i+v], x[i], w[v])
+					}
+				}
+			}
+		},
+		scale: func(l *lowering, res, sum []int) { matrixScale(l, res, sum, affine) },
+		turn:  matrixRows,
+	})
+}
+
+// tileRows is the number of rows of a tile of bytes.
+const tileRows = 6
+
+// byteTileParts is what differs between the kernels on bytes.
+type byteTileParts struct {
+	a, b  int  // bytes of a step in the panels
+	wide  bool // eight columns of a panel are 64 bytes of codes, not 32
+	step  func(l *lowering, sum []int)
+	scale func(l *lowering, res, sum []int)
+	turn  func(l *lowering, res []int) []int // results as rows; nil where they are
+}
+
+// tileOfBytes is the frame of the kernels on bytes.
 //
 // R7 has the arguments, R0 a, R2 scale, R3 sums, R4 b, R5 mul, R6 add, R8 c, R9 ldc, R10 panels, R11 the bytes of the
-// columns before.
-func byteTile(quads int, affine bool) func(l *lowering) {
-	const rows = 6
+// columns before; in a group R12 a, R13 b, R14 scale, R15 sums, R19 mul, R20 add, R21 groups, R22 steps.
+func tileOfBytes(p byteTileParts) func(l *lowering) {
 	return func(l *lowering) {
 		l.args("t", 0, -1, 2, 3, 4, 5, 6, 8, 9, -1, 10)
-		res, sum := l.some(2*rows), l.some(2*rows)
+		res, sum := l.some(2*tileRows), l.some(2*tileRows)
 		l.label("panel")
 		l.say("MOVD ZR, R11")
 		l.label("half")
 		l.say("MOVD R0, R12")
-		l.say("ADD R11, R4, R13")
+		if p.wide {
+			l.say("ADD R11<<1, R4, R13")
+		} else {
+			l.say("ADD R11, R4, R13")
+		}
 		l.say("MOVD R2, R14")
 		l.say("MOVD R3, R15")
 		l.say("ADD R11, R5, R19")
@@ -370,30 +557,24 @@ func byteTile(quads int, affine bool) func(l *lowering) {
 		}
 		l.say("MOVD 112(R7), R22")
 		l.label("step")
-		for q := range quads {
-			x, w := l.some(2), l.some(2)
-			l.mem("ldp.q", 13, 64*q, w[0], w[1])
-			l.code = append(l.code, l.access("ldr", "q", 16, x[0], 12, 4*rows*q)...)
-			l.code = append(l.code, l.access("ldr", "d", 8, x[1], 12, 4*rows*q+16)...)
-			for i := range rows {
-				for v := range 2 {
-					l.do("sdote.4s", i%4, sum[2*i+v], w[v], x[i/4])
-				}
-			}
-		}
-		l.say("ADD $%d, R13, R13", 64*quads)
-		l.say("ADD $%d, R12, R12", 4*rows*quads)
+		p.step(l, sum)
+		l.say("ADD $%d, R13, R13", p.b)
+		l.say("ADD $%d, R12, R12", p.a)
 		l.say("SUBS $1, R22, R22")
 		l.branch("NE", "step")
 
-		byteScale(l, res, sum, affine)
-		l.say("ADD $%d, R14, R14", 4*rows)
-		l.say("ADD $%d, R15, R15", 4*rows)
+		p.scale(l, res, sum)
+		l.say("ADD $%d, R14, R14", 4*tileRows)
+		l.say("ADD $%d, R15, R15", 4*tileRows)
 		l.say("ADD $64, R19, R19")
 		l.say("ADD $64, R20, R20")
 		l.say("SUBS $1, R21, R21")
 		l.branch("NE", "group")
-		byteStore(l, res)
+		rows := res
+		if p.turn != nil {
+			rows = p.turn(l, res)
+		}
+		byteStore(l, rows)
 		l.say("ADD $32, R11, R11")
 		l.say("CMP $64, R11")
 		l.branch("NE", "half")
@@ -405,10 +586,87 @@ func byteTile(quads int, affine bool) func(l *lowering) {
 		l.say("ADD R12, R3, R3")
 		l.say("MOVD R2, 16(R7)") // where the next call goes on
 		l.say("MOVD R3, 24(R7)")
-		l.say("MOVD $%d, R12", rows)
+		l.say("MOVD $%d, R12", tileRows)
 		l.say("MADD R12, R8, R9, R8")
 		l.say("SUBS $1, R10, R10")
 		l.branch("NE", "panel")
+		l.ret()
+	}
+}
+
+// matrixScale is byteScale for registers of two rows by two columns.
+func matrixScale(l *lowering, res, sum []int, affine bool) {
+	scale, mul := pairsOfRows(l, 14), pairsOfColumns(l, 19)
+	for r := range res {
+		l.do("fmla.4s", 0, res[r], l.e("fmul.4s", l.e("scvtf.4s", sum[r]), scale[r/4]), mul[r%4])
+	}
+	if !affine {
+		return
+	}
+
+	total, add := pairsOfRows(l, 15), pairsOfColumns(l, 20)
+	for r := range res {
+		l.do("fmla.4s", 0, res[r], add[r%4], total[r/4])
+	}
+}
+
+// pairsOfRows loads six values, each of them twice in a row: two to a register.
+func pairsOfRows(l *lowering, reg int) []int {
+	v := l.some(2)
+	l.mem("ldr.q", reg, 0, v[0])
+	l.mem("ldr.d", reg, 16, v[1])
+	return []int{l.e("zip1.4s", v[0], v[0]), l.e("zip2.4s", v[0], v[0]), l.e("zip1.4s", v[1], v[1])}
+}
+
+// pairsOfColumns loads eight values, two to a register, which has them twice.
+func pairsOfColumns(l *lowering, reg int) []int {
+	v := l.some(2)
+	l.mem("ldp.q", reg, 0, v[0], v[1])
+	return []int{
+		l.ei("dup.2d", 0, 0, v[0]), l.ei("dup.2d", 1, 0, v[0]), l.ei("dup.2d", 0, 0, v[1]), l.ei("dup.2d", 1, 0, v[1]),
+	}
+}
+
+// matrixRows turns registers of two rows by two columns, four to eight columns, into rows.
+func matrixRows(l *lowering, res []int) []int {
+	var rows []int
+	for i := 0; i < len(res); i += 4 {
+		for _, op := range []string{"zip1.2d", "zip2.2d"} {
+			rows = append(rows, l.e(op, res[i], res[i+1]), l.e(op, res[i+2], res[i+3]))
+		}
+	}
+	return rows
+}
+
+// packEights turns rows of 64-bit units into columns: dst[q·step + c·pitch + i] = src[i·stride + c] for 8 columns c and
+// n blocks q. R0 dst, R1 src, R2 n, R3 step, R4 pitch, R5 stride.
+func packEights(rows int) func(l *lowering) {
+	return func(l *lowering) {
+		l.args("p", 0, 1, 2, 3, 4, 5)
+		l.label("block")
+		l.say("MOVD R1, R9")
+		for i := 0; i < rows; i += 2 {
+			l.say("ADD R5, R9, R11")
+			var even, odd [4]int
+			for c := 0; c < 4; c += 2 {
+				even[c], even[c+1], odd[c], odd[c+1] = l.fresh(), l.fresh(), l.fresh(), l.fresh()
+				l.mem("ldp.q", 9, 16*c, even[c], even[c+1])
+				l.mem("ldp.q", 11, 16*c, odd[c], odd[c+1])
+			}
+
+			l.say("ADD $%d, R0, R10", 8*i)
+			for c := range 4 {
+				for _, op := range []string{"zip1.2d", "zip2.2d"} {
+					l.mem("str.q", 10, 0, l.e(op, even[c], odd[c]))
+					l.say("ADD R4, R10, R10")
+				}
+			}
+			l.say("ADD R5, R11, R9")
+		}
+		l.say("ADD $64, R1, R1")
+		l.say("ADD R3, R0, R0")
+		l.say("SUBS $1, R2, R2")
+		l.branch("NE", "block")
 		l.ret()
 	}
 }
@@ -459,6 +717,8 @@ func byteStore(l *lowering, res []int) {
 
 func peakFMA(l *lowering) { peak(l, "fmla.4s") }
 func peakDot(l *lowering) { peak(l, "sdot.4s") }
+
+func peakI8MM(l *lowering) { peak(l, "smmla.4s") }
 
 func peak(l *lowering, op string) {
 	l.say("MOVD n+0(FP), R0")

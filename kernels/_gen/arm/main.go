@@ -33,7 +33,7 @@ func (j job) name(avx2 string) string {
 }
 
 var jobs = []job{
-	{from: "kernels/cpu/layers_avx2_amd64.s", to: "kernels/cpu/layers_neon_arm64.s"},
+	{from: "kernels/cpu/layers_avx2_amd64.s", to: "kernels/cpu/layers_neon_arm64.s", leave: "laneTileAVX2"},
 	{from: "kernels/cpu/backward_avx2_amd64.s", to: "kernels/cpu/backward_neon_arm64.s"},
 	{from: "merge/internal/vec/blocks_avx2_amd64.s", to: "merge/internal/vec/blocks_neon_arm64.s"},
 	{from: "internal/quantized/loops_avx2_amd64.s", to: "internal/quantized/loops_neon_arm64.s"},
