@@ -88,8 +88,8 @@ func (m *Model) Cut(ctx context.Context, file string, o corpus.CutOptions) (corp
 	return corpus.Cut(ctx, file, text, o)
 }
 
-// Sample draws sequences from a file for the model, with its tokenizer: [corpus.Sample] with the model's vocabulary and,
-// where o says none, its default length. It is what calibration takes, and [Model.Cut] what is measured on.
+// Sample draws sequences from a file for the model, with its tokenizer: [corpus.Sample] with the model's vocabulary
+// and, where o says none, its default length. It is what calibration takes, and [Model.Cut] what is measured on.
 func (m *Model) Sample(ctx context.Context, file string, o corpus.SampleOptions) (corpus.Windows, error) {
 	text, err := m.textTokenizer()
 	if err != nil {

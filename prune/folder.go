@@ -22,10 +22,10 @@ type FolderOptions struct {
 	Overwrite, Resume bool
 }
 
-// Folder prunes the checkpoint in one folder into another one: [lm.Load], [lm.Model.Sample], [Model], and the end of the
-// output whatever happens. dst appears when it is complete. A run that was interrupted, or met a full disk, keeps what
-// it has finished for Resume; after any other error nothing stays. The model is in memory a decoder layer at a time.
-// Options' Out is set here.
+// Folder prunes the checkpoint in one folder into another one: [lm.Load], [lm.Model.Sample], [Model], and the end
+// of the output whatever happens. dst appears when it is complete. A run that was interrupted, or met a full disk,
+// keeps what it has finished for Resume; after any other error nothing stays. The model is in memory a decoder
+// layer at a time. Options' Out is set here.
 func Folder(ctx context.Context, src, dst string, dev kernels.Device, o Options, f FolderOptions) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

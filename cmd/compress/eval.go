@@ -144,8 +144,8 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 		Use:   "list",
 		Short: "List the tasks that come with the program",
 		Long: "Lists the tasks, groups and tags whose definitions come with the program. Their data do not come " +
-			"with it; compress eval tasks fetch TASK downloads them, and compress eval tasks show TASK says which files a " +
-			"task reads and how to get them.",
+			"with it; compress eval tasks fetch TASK downloads them, and compress eval tasks show TASK says which " +
+			"files a task reads and how to get them.",
 		Example: "compress eval tasks list", Unused: []string{"device", "threads", "seed"},
 		Args: cobra.NoArgs,
 		Run:  func(j *cli.Job, _ []string) (any, error) { return evalcmd.Definitions(j, nil) },

@@ -23,8 +23,8 @@ const firstLookTokens = 32 * 512
 
 // Forecast says on stderr, before long work, how long the stages that were announced take and how much memory they
 // need, after a look at how fast the machine is now. Their work is in tokens that pass a decoder layer. w is what the
-// model runs over; calibration says that its size is the user's choice, so that less may do for a first look. Nothing is
-// said of work of less than half a minute, nor with --quiet.
+// model runs over; calibration says that its size is the user's choice, so that less may do for a first look.
+// Nothing is said of work of less than half a minute, nor with --quiet.
 func (j *Job) Forecast(m *lm.Model, w corpus.Windows, memory int64, calibration bool) error {
 	if j.Quiet || len(w.IDs) == 0 {
 		return nil
@@ -55,7 +55,8 @@ func (j *Job) Forecast(m *lm.Model, w corpus.Windows, memory int64, calibration 
 	}
 	if calibration && firstLookTokens <= tokens/2 {
 		// What is not for the tokens of calibration stays as it is, but is little.
-		text += fmt.Sprintf("; %s takes %s for a first look", FirstLook, share(float64(firstLookTokens)/float64(tokens)))
+		part := share(float64(firstLookTokens) / float64(tokens))
+		text += fmt.Sprintf("; %s takes %s for a first look", FirstLook, part)
 	}
 	j.Note("%s", text)
 	return nil
@@ -131,11 +132,12 @@ func PassMemory(m *lm.Model, tokens, batch int) int64 {
 	return program + float*(table+largest+states+int64(min(batch, tokens))*int64(row))
 }
 
-// HessianWork is what summing x·xᵀ over the inputs of all matrices takes, and solving with the sums, in passes of a token
-// through a block.
+// HessianWork is what summing x·xᵀ over the inputs of all matrices takes, and solving with the sums, in passes of a
+// token through a block.
 func HessianWork(m *lm.Model, tokens float64) (work float64) {
 	for l := range m.Blocks() {
-		sums, solves, weights := 0.0, 0.0, 0.0
+		sums, solves := 0.0, 0.0
+		weights := 0.0
 		seen := map[int]bool{} // matrices of one width mostly have one input: q, k and v, gate and up
 		for _, lin := range m.Linears(l) {
 			in, out := float64(lin.In), float64(lin.Out)

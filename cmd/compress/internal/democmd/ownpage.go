@@ -138,7 +138,8 @@ func ppl(v float64) string {
 
 // figures are those that a reader would decide by.
 func (r *OwnReport) figures() []fact {
-	dense, pruned, healed := r.score("dense"), r.score("prune"), r.score("heal")
+	dense, healed := r.score("dense"), r.score("heal")
+	pruned := r.score("prune")
 	quantised, edited := r.score("quantise"), r.score("edit")
 	from := "perplexity " + ppl(dense.Perplexity.Value) + " → "
 

@@ -32,7 +32,8 @@ func Fetch(j *cli.Job, entries []string, out, tokenFile string) (any, error) {
 		return nil, eachFault(entries, nil, err)
 	}
 	if len(list) == 0 {
-		return nil, cli.Usagef("none of these is a task that comes with the program: where its data are, its file says " +
+		return nil, cli.Usagef("none of these is a task that comes with the program: where its data are, its file " +
+			"says " +
 			"(HINT: compress eval tasks list)")
 	}
 
