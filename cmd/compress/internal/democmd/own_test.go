@@ -1,6 +1,7 @@
 package democmd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,8 +10,7 @@ import (
 )
 
 // TestOwnStory: what a step of a model's demo reads is there or was written by an earlier one, nothing is written
-// twice,
-// and the model's path may have blanks.
+// twice, and the model's path may have blanks.
 func TestOwnStory(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		made := map[string]bool{}
@@ -127,5 +127,28 @@ func TestOwnPage(t *testing.T) {
 	}
 	if lines := r.next("O"); len(lines) != 3 || lines[2] != "compress serve m/own" {
 		t.Errorf("%q", lines)
+	}
+}
+
+// TestOwnScore: the figures of a form are those of its reports, whose names have commas.
+func TestOwnScore(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"dense/ppl.json": `{"ppl": 24.5, "stderr": 0.5, "tokens": 4088, "model_bytes": 538}`,
+		"dense/questions/results.json": `{"results":
+			{"general": {"acc,none": 0.25, "acc_stderr,none": 0.16, "sample_len": 8}}}`,
+	} {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o777)
+		if err := errors.Join(err, os.WriteFile(path, []byte(text), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	in := &reader{dir: dir}
+	s := in.ownScore("dense", "as it is")
+	if in.err != nil || s.Perplexity.Value != 24.5 || s.Questions.Value != 0.25 || *s.Questions.Stderr != 0.16 ||
+		s.Questions.N != 8 || s.Bytes != 538 {
+		t.Errorf("%+v, %v", s, in.err)
 	}
 }

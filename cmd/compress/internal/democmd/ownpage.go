@@ -1,6 +1,7 @@
 package democmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -105,16 +106,19 @@ func (r *reader) ownScore(dir, name string) OwnScore {
 	s.Bytes = ppl.Bytes
 	s.Divergence = ppl.Against
 
-	var results struct {
-		Results map[string]struct {
-			Accuracy float64  `json:"acc,none"`
-			Stderr   *float64 `json:"acc_stderr,none"`
-			N        int      `json:"sample_len"`
-		} `json:"results"`
+	var results struct { // figures are named with a comma, which no tag of a field can hold
+		Results map[string]map[string]json.RawMessage `json:"results"`
 	}
 	r.json(dir+"/questions/results.json", &results)
 	q := results.Results["general"]
-	s.Questions = Figure{q.Accuracy, q.Stderr, q.N}
+	field := func(name string, to any) {
+		if text, ok := q[name]; ok && r.err == nil {
+			r.err = json.Unmarshal(text, to)
+		}
+	}
+	field("acc,none", &s.Questions.Value)
+	field("acc_stderr,none", &s.Questions.Stderr)
+	field("sample_len", &s.Questions.N)
 	return s
 }
 
