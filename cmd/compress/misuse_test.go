@@ -137,7 +137,7 @@ var misuses = []misuse{
 	{"eval nano/base --tasks nano/tasks/base.yaml --out full", 2, "full"},
 	{"eval compare nowhere empty", 1, "nowhere"},
 	{"eval batch bad.yaml --out o", 2, "bad.yaml"},
-	{"eval tasks", 2, "list, show or check"},
+	{"eval tasks", 2, "list, show, fetch or check"},
 	{"eval tasks show nosuch", 2, "nosuch"},
 	{"editeval nowhere --out o", 1, "nowhere"},
 	{"editeval bad.yaml --out o", 2, "bad.yaml"},

@@ -234,7 +234,7 @@ def chunks(text, length):
 NAMES = ["math", "sense", "plays"]
 STATIC = {
     "linear": "", "task_arithmetic": "weight: 0.5", "ties": "weight: 0.5, density: 0.2", "dare_ties": "weight: 0.5, density: 0.5", "breadcrumbs": "weight: 0.5, density: 0.9",
-    "della": "weight: 0.5, density: 0.5", "sce": "", "model_stock": "", "wudi": "", "wudi_closed": "", "tsv_m": "", "iso_c": "", "pcb": "", "consensus": "",
+    "della": "weight: 0.5, density: 0.5", "sce": "", "model_stock": "", "wudi_closed": "", "tsv_m": "", "iso_c": "", "pcb": "", "consensus": "", "wudi": "",
 }
 MEDIATED = {  # parameters and type
     "averaged": ("select: none", "float32"), "both": ("select: {top_k: 15}, keep: {bits: 3}", "float32"),
@@ -254,13 +254,6 @@ def merging(b):
     adapter = sum(size(b.out / "experts" / f"{n}-lora") for n in NAMES)
     b.once("bytes", lambda: {"base": size(b.model), "experts": sum(size(b.out / "experts" / n) for n in NAMES), "adapters": size(b.model) + adapter})
 
-    for method, parameters in b.some(STATIC, {m: STATIC[m] for m in ("linear", "ties")}).items():
-        recipe = b.at(f"{method}.yaml")
-        listed = "".join(f"- {{model: {b.out / 'experts' / n}, parameters: {{{parameters or 'weight: 1'}}}}}\n" for n in NAMES)
-        base = "" if method == "linear" else f"base_model: {b.model}\n"
-        recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
-        merged(b, method, recipe)
-
     for name, (parameters, dtype) in MEDIATED.items():
         recipe = b.at(f"mediate-{name.replace(', ', '-').replace(' ', '-').replace('%', 'percent')}.yaml")
         listed = "".join(f"- {{model: {b.out / 'experts' / n}, name: {n}}}\n" for n in NAMES)
@@ -268,6 +261,13 @@ def merging(b):
         recipe.write_text(f"merge_method: mediate\nbase_model: {b.model}\nmodels:\n{listed}"
                           f"parameters: {{{parameters}, router: {{prompts: {{{prompts}}}}}}}\ndtype: {dtype}\n")
         merged(b, f"mediate {name}", recipe)
+
+    for method, parameters in b.some(STATIC, {m: STATIC[m] for m in ("linear", "ties")}).items():
+        recipe = b.at(f"{method}.yaml")
+        listed = "".join(f"- {{model: {b.out / 'experts' / n}, parameters: {{{parameters or 'weight: 1'}}}}}\n" for n in NAMES)
+        base = "" if method == "linear" else f"base_model: {b.model}\n"
+        recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
+        merged(b, method, recipe)
 
 
 def judge(b, name, folder, domain, *flags):

@@ -441,10 +441,21 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	return r, nil
 }
 
-// checkUsed compares the hashes of the experts that weights take.
+// checkUsed compares the hashes of the experts that weights take, and of those in whose files lies what these share.
 func (e *Experts) checkUsed(ctx context.Context, weights []float64) error {
+	used := map[string]bool{}
 	for i, m := range e.manifest.Experts {
-		if weights[i] == 0 || m.File == "" {
+		if weights[i] == 0 {
+			continue
+		}
+		used[m.Name] = true
+		for _, p := range m.Tensors {
+			used[p.Of] = true
+		}
+	}
+
+	for _, m := range e.manifest.Experts {
+		if !used[m.Name] || m.File == "" {
 			continue
 		}
 

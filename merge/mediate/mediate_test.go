@@ -116,12 +116,14 @@ func TestMediateWithoutRoutingIsLinear(t *testing.T) {
 func TestMediateKeepsEverything(t *testing.T) {
 	t.Parallel()
 
-	_, e := mediated(t, mediateRecipe("{select: all, keep: 1}", trio...), merge.Options{})
-	for _, name := range trio {
-		got, want := exported(t, e, map[string]float64{name: 1}), mergetest.Tensors(t, nano+name)
-		for _, n := range mergetest.Differing(got, want) {
-			if strings.Contains(n, ".layers.") {
-				t.Errorf("%s: %s is not the expert's", name, n)
+	for _, keep := range []string{"1", "{best: 1}"} {
+		_, e := mediated(t, mediateRecipe("{select: all, keep: "+keep+"}", trio...), merge.Options{})
+		for _, name := range trio {
+			got, want := exported(t, e, map[string]float64{name: 1}), mergetest.Tensors(t, nano+name)
+			for _, n := range mergetest.Differing(got, want) {
+				if strings.Contains(n, ".layers.") {
+					t.Errorf("keep %s: %s: %s is not the expert's", keep, name, n)
+				}
 			}
 		}
 	}
@@ -482,6 +484,44 @@ func TestMediateResumeDamaged(t *testing.T) {
 
 	if err := again(); err != nil {
 		t.Errorf("put back: %v", err)
+	}
+}
+
+// TestSharedFilesAreChecked: an expert that shares tensors with another is exported from that one's file, which then
+// must be what was written.
+func TestSharedFilesAreChecked(t *testing.T) {
+	t.Parallel()
+
+	twin := filepath.Join(t.TempDir(), "twin")
+	if err := os.CopyFS(twin, os.DirFS(nano+"sums")); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("merge_method: mediate\nbase_model: %sbase\nmodels:\n- {model: %ssums, name: a}\n"+
+		"- {model: %s, name: b}\n- {model: %snews, name: c}\nparameters: {select: all, dense: base, keep: {bits: 3}}\n",
+		nano, nano, twin, nano)
+	dir, e := mediated(t, text, merge.Options{})
+	if got := exported(t, e, map[string]float64{"b": 1}); len(mergetest.Differing(got,
+		exported(t, e, map[string]float64{"a": 1}))) > 0 {
+		t.Error("twins are exported as different models")
+	}
+
+	path := filepath.Join(dir, sideFolder, experts.FileOf("a"))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-9] ^= 1
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, want := range []error{ErrHash, ErrHash, nil} {
+		weights := make([]float64, 3)
+		weights[i] = 1
+		_, err := e.Export(t.Context(), filepath.Join(t.TempDir(), "out"), weights, ExportOptions{})
+		if !errors.Is(err, want) {
+			t.Errorf("expert %d: %v, want %v", i, err, want)
+		}
 	}
 }
 

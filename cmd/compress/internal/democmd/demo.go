@@ -62,6 +62,9 @@ func Run(j *cli.Job, o Options) (any, error) {
 		if _, _, err := d.texts(); err != nil { // before a folder is made
 			return nil, err
 		}
+		if err := d.usable(); err != nil { // and before an earlier demo goes
+			return nil, err
+		}
 	}
 	if err := d.take(stages); err != nil {
 		return nil, err

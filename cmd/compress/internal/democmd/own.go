@@ -12,7 +12,9 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/lm"
 )
 
 // modelWord stands for the user's model in the command lines of its story.
@@ -182,6 +184,23 @@ func (d *demo) shipTexts() error {
 	return errors.Join(cli.WriteFile(filepath.Join(dir, "calib.txt"), calib),
 		cli.WriteFile(filepath.Join(dir, "test.txt"), test))
 }
+
+// usable refuses a model that the verbs of a demo could not run, or not give texts to.
+func (d *demo) usable() error {
+	m, err := d.job.Load(d.o.Model, lm.Options{Stream: true})
+	if err != nil {
+		return err
+	}
+
+	tok, err := cli.Tokenizer(m)
+	if err == nil && tok == nil {
+		err = fmt.Errorf("%s: %w", d.o.Model, errNoTokenizer)
+	}
+	return errors.Join(err, m.Close())
+}
+
+var errNoTokenizer = failure.New("the model's folder has no tokenizer, and the demo's texts need one",
+	"put tokenizer.json into the folder")
 
 func (d *demo) texts() (calib, test []byte, err error) {
 	if d.o.Data == "" {

@@ -130,6 +130,14 @@ func TestTraceInWords(t *testing.T) {
 	if got := r.finding(); got != want {
 		t.Error(got)
 	}
+	noisy := *r.TraceResult
+	noisy.Corrupted = .48
+	quiet := *r
+	quiet.TraceResult = &noisy
+	if got := quiet.finding(); !strings.HasPrefix(got, `Noise on "Ada" does not take the answer away`) {
+		t.Error(got)
+	}
+
 	r.Attention = r.MLP
 	if got := r.finding(); !strings.HasPrefix(got, `Nothing that is restored brings "in" back`) {
 		t.Error(got)

@@ -265,6 +265,14 @@ func (r *Traced) finding() string {
 	if at, ok := r.strongestOf(r.Attention); ok {
 		parts = append(parts, say(at, "the attention"))
 	}
+	answer := strings.TrimSpace(r.Answer)
+	if answer == "" {
+		answer = r.Answer
+	}
+	if r.Corrupted >= 0.9*r.Clean {
+		return fmt.Sprintf("Noise on %q does not take the answer away: the probability of %q is %.2g without it and %.2g "+
+			"with it, so that nothing can be said about where it is kept.", r.Subject, answer, r.Clean, r.Corrupted)
+	}
 	if len(parts) == 0 {
 		return fmt.Sprintf("Nothing that is restored brings %q back: with noise on %q its probability falls from %.2f "+
 			"to %.2f and stays there.", r.Answer, r.Subject, r.Clean, r.Corrupted)

@@ -91,7 +91,7 @@ func TestDefinitionsInWords(t *testing.T) {
 	}
 
 	out, _ := clitest.Show(t, func(j *cli.Job) { showList(j, list) })
-	want := `name kind version output n-shot metrics
+	want := `name kind version output n-shot metrics data of
 sums task 1 generate_until 3 acc, f1
 both group 2 members`
 	if clean(out) != clean(want) {

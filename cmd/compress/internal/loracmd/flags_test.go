@@ -56,7 +56,7 @@ func TestIdle(t *testing.T) {
 		"--kind vera --in-parts 2":       "--in-parts is for --kind prolora",
 		"--kind full --rank 4":           "--rank is for --kind mos, lora, vera, prolora",
 		"--kind lora --dora --rslora":    "",
-		"--init a --shards 2":            "", // the kind is the adapter's
+		"--init a --shards 2":            "--shards has no effect with --init", // its own count
 		"--init a --kind lora --paired":  "--paired is for --kind mos",
 		"--eval-every 3":                 "--eval-every has no effect without --eval",
 		"--eval e --eval-every 3":        "",

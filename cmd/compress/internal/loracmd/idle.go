@@ -29,6 +29,12 @@ var only = []struct {
 	{[]string{"rank"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira", "rasa", "share"}},
 }
 
+// sizes are the flags that say how large an adapter of a kind is.
+var sizes = []string{
+	"equivalent-rank", "shards", "private", "sampling", "paired", "unshared", "in-parts", "out-parts", "mini-r",
+	"gralora-k", "hybrid-r", "shira-mask", "rasa-k", "share", "d-initial",
+}
+
 // Idle refuses flags that were given and would have no effect beside the others.
 func Idle(f *pflag.FlagSet) error {
 	value := func(name string) string { return f.Lookup(name).Value.String() }
@@ -39,6 +45,15 @@ func Idle(f *pflag.FlagSet) error {
 				if f.Changed(name) && !slices.Contains(o.kinds, kind) {
 					return cli.Usagef("--%s is for --kind %s, not %s", name, strings.Join(o.kinds, ", "), kind)
 				}
+			}
+		}
+	}
+
+	// The adapter to start from has sizes and places of its own.
+	if f.Changed("init") {
+		for _, name := range slices.Concat(sizes, []string{"targets", "exclude", "layers"}) {
+			if f.Changed(name) {
+				return cli.Usagef("--%s has no effect with --init: the adapter to start from has its own", name)
 			}
 		}
 	}

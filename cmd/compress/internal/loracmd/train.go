@@ -324,8 +324,12 @@ func (r *run) train() (any, error) {
 	}
 	err = r.finish()
 	if a.Native() {
-		r.Printf("PEFT does not load %s; compress lora export %s --out DIR makes a LoRA of it, which PEFT does\n",
-			r.done.Options.Kind, r.o.Out)
+		base := "" // a Mixture of Shards alone says how large it is
+		if r.done.Options.Kind != "mos" {
+			base = " --model " + cli.ShellLine([]string{r.model.Path()})
+		}
+		r.Printf("PEFT does not load %s; compress lora export %s%s --out DIR makes a LoRA of it, which PEFT does\n",
+			r.done.Options.Kind, r.o.Out, base)
 	}
 
 	return r.done, err

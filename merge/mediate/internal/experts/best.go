@@ -256,7 +256,13 @@ func (k Keep) Settle(tensors [][]*Part) error {
 		for e, p := range parts {
 			energy[e] += p.Energy
 			budget += k.share(p.Shape, p.DType)
+			if k.Value >= 1 { // as large as the tensors: each is kept itself
+				p.keep = Keep{"magnitude", 1}
+			}
 		}
+	}
+	if k.Value >= 1 {
+		return nil
 	}
 
 	problem := levels.Problem{Budget: budget}
@@ -367,6 +373,10 @@ func Forms(tensors [][]*Part) string {
 		}
 		return fmt.Sprintf("%d to %d", least[name], most[name])
 	}
+	bits := "bits"
+	if most[Codes] == 1 {
+		bits = "bit"
+	}
 
 	var words []string
 	say := func(n int, format string, args ...any) {
@@ -375,7 +385,7 @@ func Forms(tensors [][]*Part) string {
 		}
 	}
 	say(count[LowRank], "as factors of rank %s", span(LowRank))
-	say(count[Codes], "in %s bits", span(Codes))
+	say(count[Codes], "in %s %s", span(Codes), bits)
 	say(count[Signs], "as signs")
 	say(count[Bitmap]+count[Rows], "by their largest differences")
 	say(count[Full], "whole")

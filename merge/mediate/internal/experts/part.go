@@ -156,6 +156,9 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 	case "sign1":
 		bytes = (n+7)/8 + 4*rows
 	case "best": // one tensor may take more, at the cost of the others
+		if k.Value >= 1 {
+			return width*n + header
+		}
 		return k.share(shape, d)
 	case "bits":
 		bytes = codeBytes(n, int(k.Value)) + 2*codeRuns(n)
