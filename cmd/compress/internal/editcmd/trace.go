@@ -271,7 +271,8 @@ func (r *Traced) finding() string {
 	}
 	if r.Corrupted >= 0.9*r.Clean {
 		return fmt.Sprintf("Noise on %q does not take the answer away: the probability of %q is %.2g without it and "+
-			"%.2g with it, so that nothing can be said about where it is kept.", r.Subject, answer, r.Clean, r.Corrupted)
+			"%.2g with it, so that nothing can be said about where it is kept.",
+			r.Subject, answer, r.Clean, r.Corrupted)
 	}
 	if len(parts) == 0 {
 		return fmt.Sprintf("Nothing that is restored brings %q back: with noise on %q its probability falls from %.2f "+
