@@ -38,7 +38,8 @@ type origin struct {
 	dataset, file, url, inside, as string
 }
 
-// origins are in the form that their publishers give today. Parts of the hub's data sets are Parquet files.
+// origins are where publishers are known to have them; nobody promises that they stay there, and a file that is not
+// there is an error that names its place. Parts of the hub's data sets are Parquet files.
 var origins = compiled([]origin{
 	{`arc/(ARC-\w+)-Test\.\*`, "allenai/ai2_arc", part("$1/test"), "", "", "arc/$1-Test.parquet"},
 	{`arc/(ARC-\w+)-Dev\.\*`, "allenai/ai2_arc", part("$1/validation"), "", "", "arc/$1-Dev.parquet"},

@@ -36,6 +36,7 @@ type demo struct {
 	job     *cli.Job
 	o       Options
 	journal *cli.Journal[done]
+	about   string // what identifies the user's model and texts
 	began   time.Time
 	spent   float64 // weight of the steps that this run has done
 	left    float64 // weight of the steps that are not done
@@ -59,10 +60,7 @@ func Run(j *cli.Job, o Options) (any, error) {
 	}
 	d := &demo{job: j, o: o, began: time.Now()}
 	if o.Model != "" {
-		if _, _, err := d.texts(); err != nil { // before a folder is made
-			return nil, err
-		}
-		if err := d.usable(); err != nil { // and before an earlier demo goes
+		if err := d.usable(); err != nil { // before a folder is made, or an earlier demo goes
 			return nil, err
 		}
 	}
@@ -230,7 +228,7 @@ func (d *demo) isDone(p step) bool {
 // fingerprint is of what all steps share; what differs between them is in their keys.
 func (d *demo) fingerprint() string {
 	if d.o.Model != "" {
-		return cli.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick, d.o.Model, d.o.Data)
+		return cli.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick, d.about)
 	}
 	return cli.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick)
 }

@@ -122,11 +122,9 @@ func (b own) quantiseOwn() []step {
 
 func (b own) heal() []step {
 	steps := []step{
-		b.step(b.cost(120, 3), "lora train @/prune/sparsegpt-50 --keep-zeros --targets q,k,v,o --data "+
-			"@/text/calib.txt "+
-			"--seqlen 128 --batch 4 --steps "+b.pick("16", "4")+" --lr 1e-3 --schedule cosine --warmup 2 --clip 1 "+
-			"--out "+
-			"@/heal/adapter", "heal/adapter"),
+		b.step(b.cost(120, 3), "lora train @/prune/sparsegpt-50 --keep-zeros --targets q,k,v,o "+
+			"--data @/text/calib.txt --seqlen 128 --batch 4 --steps "+b.pick("16", "4")+
+			" --lr 1e-3 --schedule cosine --warmup 2 --clip 1 --out @/heal/adapter", "heal/adapter"),
 		b.step(5, "lora fold @/prune/sparsegpt-50 --adapter @/heal/adapter --keep-zeros --out @/heal/model",
 			"heal/model"),
 	}
@@ -134,9 +132,8 @@ func (b own) heal() []step {
 }
 
 func (b own) editOwn() []step {
-	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method ft --texts 0 --out "+
-		"@/edit/model "+
-		"--report @/edit/edits.json", "edit/model", "edit/edits.json")}
+	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method ft --texts 0 "+
+		"--out @/edit/model --report @/edit/edits.json", "edit/model", "edit/edits.json")}
 	steps = append(steps, b.measured(2, "@/edit/model", "edit")...)
 	return append(steps, b.said("@/edit/model", "edit")...)
 }
@@ -185,8 +182,14 @@ func (d *demo) shipTexts() error {
 		cli.WriteFile(filepath.Join(dir, "test.txt"), test))
 }
 
-// usable refuses a model that the verbs of a demo could not run, or not give texts to.
+// usable refuses texts that are too short, and a model that the verbs of a demo could not run, or not give texts to. It
+// notes what they are: steps that were done with others are not gone on with.
 func (d *demo) usable() error {
+	calib, test, err := d.texts()
+	if err != nil {
+		return err
+	}
+
 	m, err := d.job.Load(d.o.Model, lm.Options{Stream: true})
 	if err != nil {
 		return err
@@ -196,12 +199,19 @@ func (d *demo) usable() error {
 	if err == nil && tok == nil {
 		err = fmt.Errorf("%s: %w", d.o.Model, errNoTokenizer)
 	}
+
+	weights := ""
+	if err == nil {
+		weights, err = m.Fingerprint(d.job.Ctx)
+	}
+	d.about = cli.Fingerprint(d.o.Model, weights, calib, test)
 	return errors.Join(err, m.Close())
 }
 
 var errNoTokenizer = failure.New("the model's folder has no tokenizer, and the demo's texts need one",
 	"put tokenizer.json into the folder")
 
+// texts are what the demo calibrates with and measures on.
 func (d *demo) texts() (calib, test []byte, err error) {
 	if d.o.Data == "" {
 		calib, err = pages(calibrationPages)

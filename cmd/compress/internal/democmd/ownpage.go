@@ -229,15 +229,12 @@ func (r *OwnReport) page(stages []stage, seed uint64) *report.Page {
 
 	first := report.Section{Title: "At a glance", Text: []string{
 		"A first look at what the program does to this model, in minutes: few windows of text, a short training, " +
-			"three " +
-			"edits and forty questions. It shows what each step costs and whether the model stands it; for a result, " +
-			"give " +
-			"each verb its usual amount of data. ± is a standard error.",
+			"three edits and forty questions. It shows what each step costs and whether the model stands it; for a " +
+			"result, give each verb its usual amount of data. ± is a standard error.",
 	}}
 	if r.Quick {
 		first.Text = append(first.Text, "This is a quick demo, whose figures show what is measured, not how good "+
-			"anything "+
-			"is.")
+			"anything is.")
 	}
 	for _, f := range r.figures() {
 		first.Facts = append(first.Facts, report.Fact{Name: f.name, Value: f.value, Note: f.note})
@@ -254,8 +251,7 @@ func (r *OwnReport) forms() report.Section {
 		Columns: report.Columns("model", "MB|%.1f", "perplexity ↓", "questions right|%.2f", "same top token, %|%.1f",
 			"KL, nats a token|%.4f"),
 		Note: fmt.Sprintf("Perplexity over %s tokens of text; %d questions with four answers, so that chance is 0.25 "+
-			"and "+
-			"differences below 0.15 mean nothing; top token and KL against the model as it came, on the same text.",
+			"and differences below 0.15 mean nothing; top token and KL against the model as it came, on the same text.",
 			cli.Thousands(int64(r.score("dense").Perplexity.N)), r.score("dense").Questions.N),
 	}
 	for _, s := range r.Scores {
@@ -291,8 +287,7 @@ func (r *OwnReport) pruned() report.Section {
 	bars.Note = strings.TrimPrefix(left, "; ")
 	return report.Section{Title: "Pruning", Charts: []*report.Chart{bars}, Text: []string{
 		"Three ways to choose which weights go, after the same calibration text. Magnitude needs none of it; " +
-			"SparseGPT " +
-			"also corrects the weights that stay.",
+			"SparseGPT also corrects the weights that stay.",
 	}}
 }
 

@@ -84,6 +84,10 @@ func (d *demo) open(own []string) error {
 	}
 
 	d.journal, err = cli.OpenJournal[done](path, command, d.fingerprint())
+	if errors.Is(err, cli.ErrOtherJob) {
+		err = fmt.Errorf("%w: another model, text, seed or version, or without --quick "+
+			"(HINT: --overwrite starts over)", err)
+	}
 	return err
 }
 

@@ -125,8 +125,7 @@ func TestTraceInWords(t *testing.T) {
 		Attention: [][]float64{{0, .3, 0}, {0, .9, .25}},
 	}}
 	want := "With noise on \"Ada\" the probability of \"in\" falls from 0.50 to 0.25; what brings most of it back is " +
-		"the " +
-		"attention of the last token in layer 1 (up to 0.90)."
+		"the attention of the last token in layer 1 (up to 0.90)."
 	if got := r.finding(); got != want {
 		t.Error(got)
 	}

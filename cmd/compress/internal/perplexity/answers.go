@@ -80,6 +80,19 @@ func (a *Answers) read(j *cli.Job, m *lm.Model, path string, cut corpus.CutOptio
 	return w, r, nil
 }
 
+// prompts are the beginnings of records up to their first answer, by which a model with experts chooses: whoever asks
+// it has no answer yet. A record that is all answer counts as a whole.
+func prompts(w corpus.Windows) [][]int32 {
+	list := slices.Clone(w.IDs)
+	for i := range w.Labels {
+		at := slices.IndexFunc(w.Labels[i], func(y int32) bool { return y != corpus.Ignore })
+		if at > 0 {
+			list[i] = w.IDs[i][:at]
+		}
+	}
+	return list
+}
+
 // scored leaves out the sequences of which no token counts, and says how many there are; limit, unless 0, is how many
 // of the others stay.
 func scored(w *corpus.Windows, limit int) (without int, err error) {

@@ -95,7 +95,11 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		}
 		r, err = compared(j, m.Model, w, o.Against, o.Compute)
 	} else {
-		r, err = routed(j, m.Model, w, m.Experts, o.Positions)
+		asked := w.IDs
+		if o.Answers.On {
+			asked = prompts(w)
+		}
+		r, err = routed(j, m.Model, w, asked, m.Experts, o.Positions)
 	}
 	if err != nil {
 		return nil, err
@@ -142,8 +146,9 @@ func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *
 	return r, s, err
 }
 
-// routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
-func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts, positions int) (
+// routed runs windows through a model with experts, those that are routed alike together; experts may be nil. asked are
+// the beginnings of the windows by which they are routed.
+func routed(j *cli.Job, m *lm.Model, w corpus.Windows, asked [][]int32, experts *openmodel.Experts, positions int) (
 	*Report, error,
 ) {
 	if experts == nil {
@@ -158,10 +163,10 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 		return nil, cli.Usagef("--kv-positions and experts by sentence exclude each other (HINT: leave out one)")
 	}
 	if experts.BySentence() {
-		return bySentence(j, m, w, experts)
+		return bySentence(j, m, w, asked, experts)
 	}
 
-	groups, err := experts.Groups(j.Ctx, w.IDs)
+	groups, err := experts.Groups(j.Ctx, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +206,11 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	return r, err
 }
 
-// bySentence measures windows one after another, the sentences of each in their ways.
-func bySentence(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts) (*Report, error) {
+// bySentence measures windows one after another, the sentences of what is asked in their ways, and what follows as the
+// last of them.
+func bySentence(j *cli.Job, m *lm.Model, w corpus.Windows, asked [][]int32, experts *openmodel.Experts) (
+	*Report, error,
+) {
 	bar := newMeter(j, "measuring", m, w)
 	defer bar.end()
 
@@ -213,7 +221,7 @@ func bySentence(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Ex
 			labels = w.Labels[i]
 		}
 
-		losses, err := sentences(j, m, experts, ids, labels)
+		losses, err := sentences(j, m, experts, len(asked[i]), ids, labels)
 		if err != nil {
 			return nil, fmt.Errorf("window %d: %w", i, err)
 		}
@@ -228,8 +236,11 @@ func bySentence(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Ex
 	return r, err
 }
 
-// sentences gives the loss of each token of a window after the first, 0 where its label does not count.
-func sentences(j *cli.Job, m *lm.Model, experts *openmodel.Experts, ids, labels []int32) ([]float64, error) {
+// sentences gives the loss of each token of a window after the first, 0 where its label does not count. The first asked
+// tokens are routed.
+func sentences(j *cli.Job, m *lm.Model, experts *openmodel.Experts, asked int, ids, labels []int32) (
+	[]float64, error,
+) {
 	s, err := m.NewSession(lm.SessionOptions{})
 	if err != nil {
 		return nil, err
@@ -237,7 +248,10 @@ func sentences(j *cli.Job, m *lm.Model, experts *openmodel.Experts, ids, labels 
 	defer s.Close()
 
 	losses := make([]float64, max(0, len(ids)-1))
-	err = experts.EachPiece(j.Ctx, ids, func(begin, end int) error {
+	err = experts.EachPiece(j.Ctx, ids[:asked], func(begin, end int) error {
+		if end == asked {
+			end = len(ids)
+		}
 		h, err := m.Step(j.Ctx, []*lm.Session{s}, [][]int32{ids[begin:end]})
 		if err != nil {
 			return err
