@@ -37,14 +37,6 @@ func Tokenizer(m *lm.Model) (*tokenizer.Tokenizer, error) {
 	return tok, err
 }
 
-// Text makes a nil tokenizer a nil interface, which is what corpus asks about.
-func Text(tok *tokenizer.Tokenizer) corpus.Tokenizer {
-	if tok == nil {
-		return nil
-	}
-	return tok
-}
-
 // Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is
 // asked for, with no id that the model does not know.
 func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
@@ -59,17 +51,8 @@ func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows
 // Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows
 // whose activations do not fit into memory.
 func (j *Job) Sample(m *lm.Model, path string, o corpus.SampleOptions) (corpus.Windows, error) {
-	tok, err := Tokenizer(m)
-	if err != nil {
-		return corpus.Windows{}, err
-	}
-
-	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
-		o.SeqLen = m.DefaultSeqLen()
-	}
-
 	o.Seed = j.Seed
-	w, err := corpus.Sample(j.Ctx, path, Text(tok), o)
+	w, err := m.Sample(j.Ctx, path, o)
 	if err == nil {
 		err = fits(m, w)
 	}
