@@ -8,8 +8,8 @@
 # with seed 0, and is used for SEEDS; what is in OUT already is not done again. KINDS="lora2 mos2" takes some only. Prints a Markdown table:
 # held-out loss (mean ± standard error over the seeds), of each rate that of seed 0.
 #
-# LOCKS=1000 asks for something else, of which a small adapter cannot hold enough: so many locks, each with a code of four digits drawn at
-# random, which have to be learned by heart. There is nothing to hold out: the loss is that of the codes (guessing takes 2.303 nats a digit).
+# PAIRS=1000 asks for something else, of which a small adapter cannot hold enough: so many pairs of words, each with a third word drawn at
+# random, which have to be learned by heart. There is nothing to hold out: the loss is that of the pairs themselves.
 set -euo pipefail
 compress=$(realpath "$1") nano=$(realpath "$2") out=$3 processes=${4:-1}
 mkdir -p "$out/runs"
@@ -41,17 +41,19 @@ shape() {
 }
 
 skills="news rumours sums tales"
-if [ -n "${LOCKS:-}" ]; then
-  skills=locks
-  # a generator of one's own, so that the codes are the same everywhere
-  [ -f held.jsonl ] || awk -v n="$LOCKS" 'BEGIN {
-    x = 42
-    for (i = 0; i < n; i++) {
-      code = ""
-      for (d = 0; d < 4; d++) { x = (x * 16807) % 2147483647; code = code " " int(x / 214748365) }
-      printf "{\"prompt\": \"Lock %04d opens with\", \"completion\": \"%s\"}\n", i, code
-    }
-  }' | tee locks.train.jsonl >held.jsonl
+if [ -n "${PAIRS:-}" ]; then
+  skills=pairs
+  # the words of nano's texts, and a generator of one's own, so that the pairs are the same everywhere
+  [ -f held.jsonl ] || LC_ALL=C grep -ohE '[A-Za-z]{3,}' "$nano"/train/*.jsonl | LC_ALL=C sort | uniq -c | awk -v n="$PAIRS" '
+    $1 >= 3 { word[m++] = $2 }
+    function draw() { x = (x * 16807) % 2147483647; return word[int(x / 2147483647 * m)] }
+    END {
+      for (x = 42; k < n; ) {
+        pair = draw() " " draw()
+        answer = draw()
+        if (!(pair in seen)) { seen[pair] = 1; k++; printf "{\"prompt\": \"%s\", \"completion\": \" %s\"}\n", pair, answer }
+      }
+    }' | tee pairs.train.jsonl >held.jsonl
 elif [ ! -f held.jsonl ]; then
   for s in $skills; do awk 'NR%20!=0' "$nano/train/$s.jsonl" >"$s.train.jsonl"; done
   for s in $skills; do awk 'NR%20==0' "$nano/train/$s.jsonl"; done >held.jsonl

@@ -171,7 +171,7 @@ def merging(b, f):
 
 def adapters(b, f):
     lines = ["## Adapters", ""]
-    for name, text in (("skills", "Four skills of the repository's small model at once, held-out loss:"), ("locks", "Codes learned by heart, loss of the codes:")):
+    for name, text in (("skills", "Four skills of the repository's small model at once, held-out loss:"), ("pairs", "A thousand pairs of words, each with a third one, learned by heart; loss of the third:")):
         if name in f:
             lines += [text, "", f[name]["table"]]
     return lines if len(lines) > 2 else []
