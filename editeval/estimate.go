@@ -201,7 +201,7 @@ func (e *Estimate) scale(host bool) {
 // Busy reports whether others use so much of the machine that the work will take longer than it could.
 func (e *Estimate) Busy() bool { return e.Processors < 0.7*float64(e.Threads) }
 
-// total adds everything up. A step of an optimisation is taken for three forward passes.
+// total adds everything up. Searches are taken to need all of their steps.
 func (s *Study) total(sub *Subject, r *Estimate) error {
 	r.Total = r.Statistics + r.Measure + r.Judge*float64(len(s.used()))
 	r.Checks = 1
@@ -212,28 +212,17 @@ func (s *Study) total(sub *Subject, r *Estimate) error {
 			Positions: sub.Model.Config().MaxPositions,
 		}
 
-		tokens := 0
+		work := 0.0
 		few := s.Records[:min(probeEdits, len(s.Records))]
 		for i := range few {
 			enc, err := x.Record(&few[i])
 			if err != nil {
 				return err
 			}
-
-			for _, p := range enc.Prompts {
-				tokens += len(p) + len(enc.Target)
-				if ed.Method == "grace" || ed.Method == "ft" || ed.Method == "ft-l" || ed.Method == "ft-m" ||
-					ed.Method == "lora" {
-					break // trained on the prompt alone
-				}
-			}
+			work += edit.Work(ed.Method, hp, sub.Model.Blocks(), &enc)
 		}
 
-		one := 3 * float64(hp.Steps) * float64(tokens) / float64(len(few)) / r.Rate
-		if ed.Method == "ike" {
-			one = 0
-		}
-
+		one := work / float64(len(few)) / r.Rate
 		r.Edit = append(r.Edit, one)
 		edits := s.writes(ed)
 		for range s.Plan.Seeds {
