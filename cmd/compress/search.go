@@ -69,7 +69,9 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f.StringSliceVar(&o.Pattern, "pattern", []string{"unstructured"},
 		"`LIST` unstructured, or N:M such as 2:4, separated by commas")
 	f.IntVar(&o.Blocks, "blocks", 3, "`N` decoder layers that the first test prunes")
-	f.Float64Var(&o.Keep, "keep", 0.3, "`X` fraction of a generation that passes each test")
+	f.Float64Var(&o.Keep, "keep", 0.3,
+		"`X` fraction of a generation that passes each test; as soon as it is known how well a test orders "+
+			"formulas, between half of that and twice as many (1: all)")
 	f.StringVar(&o.Grammar, "grammar", searchcmd.Paper,
 		"`LIST` symbols of formulas: paper (W, G, X and 15 operators), full, or names separated by commas")
 	f.BoolVar(&o.OnlyW, "only-weights", false, "also accept formulas of the weights alone")

@@ -292,7 +292,7 @@ def merged(b, name, recipe):
 def adapters(b):
     """kinds of adapters with as many parameters on four skills at once, and learning pairs by heart (compare/shards.sh, the repository's small family)"""
     few = {"STEPS": "4", "SEEDS": "0", "RATES": "1e-2", "KINDS": "lora2 mos2"} if b.quick else {}
-    for name, env in (("skills", {"STEPS": "150", "BATCH": "8", "RATES": "5e-3 1e-2 2e-2"}), ("pairs", {"PAIRS": "1000", "STEPS": "1200", "BATCH": "64", "RATES": "5e-3 1e-2 2e-2"})):
+    for name, env in (("skills", {"STEPS": "150", "BATCH": "8", "RATES": "5e-3 1e-2 2e-2"}), ("pairs", {"PAIRS": "1000", "STEPS": "1200", "BATCH": "64", "RATES": "2.5e-3 5e-3 1e-2"})):
         b.once(name, lambda: {"table": b.script("shards.sh", b.program, b.root / "testdata" / "nano", b.at(name), b.threads, env={**env, **few})})
 
 

@@ -90,3 +90,12 @@ func Mean(list []float64) float64 {
 	}
 	return sum / float64(len(list))
 }
+
+// Median is the middle of a list, the mean of the two middle ones where there are two; NaN for none.
+func Median(list []float64) float64 {
+	if len(list) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}

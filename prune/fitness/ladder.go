@@ -14,8 +14,8 @@ import (
 )
 
 // The ladder is successive halving (Karnin et al., 2013; Jamieson and Talwalkar, 2016): all candidates of a generation
-// are measured by the cheapest means, the best 30 % of them by the next, the best 30 % of those by pruning the whole
-// model. The package comment says what the rungs measure and how well each orders candidates.
+// are measured by the cheapest means, the best of them by the next, the best of those by pruning the whole model: 30 %
+// at first, then as many as the rungs' agreement asks for (steer.go). The package comment says what the rungs measure and how well each orders candidates.
 //
 // Two things have to be settled for a genetic search to work with that.
 //
@@ -41,7 +41,9 @@ type Ask func(ctx context.Context, tasks []Task) ([]Measure, error)
 
 // LadderOptions say how many candidates climb on.
 type LadderOptions struct {
-	Keep  float64 `json:"keep"`  // share of a batch that goes on to the next rung; default 0.3
+	// share of a batch that goes on to the next rung until [Ladder.Steer] knows how rungs agree, then between half of
+	// it and its double; 1: everybody, always; default 0.3
+	Keep  float64 `json:"keep"`
 	Least int     `json:"least"` // that go on in any case; default 4
 	// Reference is the metric that qualities are relative to; "": [Wanda]
 	Reference string `json:"reference,omitempty"`
@@ -56,6 +58,7 @@ type Ladder struct {
 	ask   Ask
 	o     LadderOptions
 	base  map[Rung]reference
+	trust map[Rung]float64 // correlation with the rung above, NaN: not known
 }
 
 // reference is what qualities of a rung are relative to, for each case.
@@ -85,7 +88,7 @@ func NewLadder(ctx context.Context, judge string, ask Ask, o LadderOptions) (*La
 		return nil, fmt.Errorf("%w: %g of a batch go on, at least %d", ErrOptions, o.Keep, o.Least)
 	}
 
-	l := &Ladder{judge: judge, ask: ask, o: o, base: map[Rung]reference{}}
+	l := &Ladder{judge: judge, ask: ask, o: o, base: map[Rung]reference{}, trust: map[Rung]float64{}}
 	for _, r := range rungs {
 		if err := l.refer(ctx, r); err != nil {
 			return nil, err
@@ -204,7 +207,7 @@ func (l *Ladder) EvaluateBatch(ctx context.Context, batch []*gp.Expr) ([]gp.Outc
 
 		fallen = append(fallen, climbing)
 		if n+1 < len(rungs) {
-			climbing = climbing[:l.kept(len(climbing))]
+			climbing = climbing[:l.kept(r, len(climbing))]
 		}
 	}
 
@@ -227,9 +230,9 @@ func (l *Ladder) EvaluateBatch(ctx context.Context, batch []*gp.Expr) ([]gp.Outc
 	return out, nil
 }
 
-// kept is how many of n go on.
-func (l *Ladder) kept(n int) int {
-	return min(n, max(l.o.Least, int(math.Ceil(l.o.Keep*float64(n)))))
+// kept is how many of n go on from a rung.
+func (l *Ladder) kept(r Rung, n int) int {
+	return min(n, max(l.o.Least, int(math.Ceil(l.share(r, n)*float64(n)))))
 }
 
 // climb measures candidates on a rung and returns those that are still in, best first.

@@ -35,6 +35,7 @@ type Report struct {
 	Test      []Case      `json:"test"`
 	Saved     []Step      `json:"steps"`
 	Agreement []Agreement `json:"agreement"` // of the rungs, over the whole search
+	Traits    []Trait     `json:"traits"`    // what cheap formulas have in common
 	Counts    gp.Counts   `json:"counts"`
 
 	History []Generation `json:"history"`

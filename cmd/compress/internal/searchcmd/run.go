@@ -279,6 +279,10 @@ func (s *search) earlier(journal string) (*Report, error) {
 // finish chooses among the finalists, tests the front, and writes the results; the report comes last.
 func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 	rep := s.report(r, journal)
+	var err error
+	if rep.Traits, err = traits(r.Grammar, rep.Climbs); err != nil {
+		return nil, err
+	}
 	if err := s.choose(rep, r); err != nil {
 		return nil, err
 	}

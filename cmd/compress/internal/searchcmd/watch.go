@@ -37,6 +37,13 @@ type watch struct {
 type Generation struct {
 	gp.Generation
 	Agreement []Agreement `json:"agreement"` // of the rungs, over the candidates of this generation
+	Trust     []Trust     `json:"trust"`     // what decides how many of the next generation go on
+}
+
+// Trust is how well a rung is taken to order all candidates, from those of the search so far that climbed on.
+type Trust struct {
+	Rung     fitness.Rung `json:"rung"`
+	Spearman *float64     `json:"spearman"` // with the rung above; null as long as too few have reached that
 }
 
 // Agreement is the rank correlation of two neighbouring rungs, over all candidates that reached both. These are
@@ -132,9 +139,29 @@ func (w *watch) left(number, of int, now time.Time) string {
 	return fmt.Sprintf("; about %v left", (each * time.Duration(of-number)).Round(time.Second))
 }
 
+// steer tells the ladder how candidates have climbed so far. It does so at the end of a generation, since of a batch that
+// a search was interrupted in the journal has a part only.
+func (w *watch) steer() []Trust {
+	climbs := make([]fitness.Climb, len(w.climbs))
+	for i, c := range w.climbs {
+		climbs[i] = c.Climb
+	}
+	w.s.ladder.Steer(climbs)
+
+	var out []Trust
+	for _, r := range []fitness.Rung{fitness.Layers, fitness.Few} {
+		t := Trust{Rung: r}
+		if rho, known := w.s.ladder.Agreement(r); known {
+			t.Spearman = &rho
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
 // generation notes a generation and says how far the search is.
 func (w *watch) generation(g gp.Generation) {
-	one := Generation{g, agreement(w.climbs[w.from:])}
+	one := Generation{g, agreement(w.climbs[w.from:]), w.steer()}
 	w.from = len(w.climbs)
 	w.history = append(w.history, one)
 	var ranks []string
