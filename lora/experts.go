@@ -65,7 +65,7 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 		return lost{
 			false,
 			fmt.Sprintf(passes, "experts of a model that has a shared expert beside them, such as qwen2_moe") +
-				"; the files do not tell whether the base is one (HINT: --model names it)",
+				"; the files do not tell whether the base is one, and no base is given",
 		}
 	}
 

@@ -57,7 +57,7 @@ func TestLostExperts(t *testing.T) {
 	}{
 		{[]adapter.Module{query, single}, false, ""},
 		{[]adapter.Module{query, dense}, false, ""},
-		{[]adapter.Module{query, expert}, false, "HINT: --model"},
+		{[]adapter.Module{query, expert}, false, "no base is given"},
 		{[]adapter.Module{single, expert}, true, "a shared expert beside them"},
 		{[]adapter.Module{query, shared}, true, "shared experts of a mixture"},
 		{[]adapter.Module{dense, expert}, true, "or for its dense layers"},

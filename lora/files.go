@@ -134,7 +134,7 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 			dir, ErrUnsupported), "--model names the base")
 	}
 
-	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil
+	return a, []string{fmt.Sprintf("no base is given: module paths are those of %s", names)}, nil
 }
 
 // stored is a base in a folder as the readers of native adapters want it.

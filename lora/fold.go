@@ -139,8 +139,7 @@ func zerosOf(r *FoldReport) []string {
 			"norm of its change, is left out", 100*z.Lost)}
 	case !z.Kept && z.Pruned > 0 && z.After < z.Before:
 		return []string{fmt.Sprintf("%d of the changed matrices are pruned, and the adapter fills them: %.1f %% "+
-			"zeros before, %.1f %% after (HINT: --keep-zeros keeps them; lora train --keep-zeros makes an adapter "+
-			"that loses nothing by it)", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
+			"zeros before, %.1f %% after", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
 	}
 
 	return nil

@@ -128,7 +128,7 @@ type Options struct {
 	Each           func(Step)      `json:"-"` // after every step
 	Note           func(e Eval)    `json:"-"` // after every evaluation
 	Plan           func(r RunPlan) `json:"-"` // before the first step
-	Remark         func(s string)  `json:"-"` // of states that are damaged: what they had is done again
+	Remark         func(s string)  `json:"-"` // of what a user should know, one line each
 }
 
 // Set is a part of the data that is drawn with a weight.
@@ -155,6 +155,9 @@ type RunPlan struct {
 	// Earlier and Evals are the steps and evaluations of an earlier run.
 	Earlier []Step
 	Evals   []Eval
+	// Zeros are those of the model as it is, nil where there are none: a pruned one loses its pattern unless
+	// Options.KeepZeros keeps it.
+	Zeros *Zeros
 }
 
 // or is v, or where that is zero d.
@@ -278,8 +281,10 @@ func (o Options) Validate() error {
 	if o.Prefer != nil {
 		faults = append(faults, o.Prefer.Validate())
 		bad(o.Distil != nil, "a training learns preferences or what a teacher predicts, not both")
-		bad(o.Kind == "full", "preferences are learned by an adapter: their reference is the model without it "+
-			"(HINT: --kind lora, then lora fold)")
+		if o.Kind == "full" {
+			faults = append(faults, failure.Hinted(fmt.Errorf("%w: preferences are learned by an adapter: their "+
+				"reference is the model without it", ErrConfig), "--kind lora, then lora fold"))
+		}
 	}
 	// DoRA's norm is that of the whole of W + sBA, which a mask cuts.
 	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")

@@ -111,7 +111,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	}
 	defer s.Free()
 
-	report, err := o.run(ctx, m, data, s, inner.Count())
+	report, err := o.run(ctx, m, data, s, inner.Count(), zeros)
 	if err == nil {
 		err = s.Fetch()
 	}
@@ -132,7 +132,6 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 
 	a := &Adapter{inner: inner}
 	report.DeadShards = a.DeadShards()
-	report.Zeros = zeros
 	a.report = report
 
 	return a, nil
@@ -184,12 +183,11 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	f.Fused = fused
 	f.KeepZeros = o.KeepZeros
 	f.Distil = teacher
-	report, err := o.run(ctx, m, data, f, m.NumParameters())
+	report, err := o.run(ctx, m, data, f, m.NumParameters(), zeros)
 	if err != nil || zeros == nil {
 		return report, err
 	}
 
-	report.Zeros = zeros
 	return report, zeros.recount(m)
 }
 
@@ -341,10 +339,10 @@ func (o Options) evalBatches() batches.Options {
 	return batches.Options{Batch: max(or(o.MicroBatch, o.Batch), 1), Ordered: true, Group: o.group()}
 }
 
-// run lays the run out and trains a subject.
-func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s subject, trainable int64) (
-	*Report, error,
-) {
+// run lays the run out and trains a subject; zeros are those of the model before.
+func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s subject, trainable int64,
+	zeros *Zeros,
+) (*Report, error) {
 	p, err := o.layout(m, data)
 	if err != nil {
 		return nil, err
@@ -383,7 +381,7 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s su
 		if o.Plan != nil {
 			o.Plan(RunPlan{
 				Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped,
-				Earlier: r.done.Steps, Evals: r.done.Evals,
+				Earlier: r.done.Steps, Evals: r.done.Evals, Zeros: zeros,
 			})
 		}
 	})
@@ -391,7 +389,9 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s su
 		return nil, err
 	}
 
-	return r.report(m, data, trainable), nil
+	report := r.report(m, data, trainable)
+	report.Zeros = zeros
+	return report, nil
 }
 
 // fingerprint identifies a run: what its result depends on.

@@ -55,7 +55,7 @@ func (o Options) zeros(m *lm.Model, a *adapter.Adapter) (*Zeros, error) {
 		if a != nil {
 			what = "folding the adapter into the model fills their zeros"
 		}
-		o.Remark(fmt.Sprintf("%d of %d matrices are pruned, and %s (%.1f %% now) (HINT: --keep-zeros keeps them)",
+		o.Remark(fmt.Sprintf("%d of %d matrices are pruned, and %s (%.1f %% now)",
 			z.Pruned, len(z.names), what, percent(z.Before, z.Elements)))
 	}
 

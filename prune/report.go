@@ -333,7 +333,7 @@ func (r *Report) noteWorse() {
 
 	if len(worse) > 0 {
 		r.note("update %s raised the error of the outputs of the matrices of %d of %d blocks, among them block %d "+
-			"by %.1f %%; a guard (--update-guard) leaves such matrices without it",
+			"by %.1f %%; a guard of the update leaves such matrices without it",
 			r.Options.Update.Name, len(worse), len(r.Blocks), worse[0], 100*(updated[worse[0]]/masked[worse[0]]-1))
 	}
 

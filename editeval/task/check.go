@@ -25,6 +25,7 @@ type Checked struct {
 	NoData    string   `json:"no_data,omitempty"` // why the documents could not be read: the definition itself is fine
 	Ignored   []string `json:"ignored_keys,omitempty"`
 	Err       string   `json:"error,omitempty"`
+	Hint      string   `json:"hint,omitempty"` // what helps, in the words of the command line
 }
 
 // Check reads the tasks of a suite and makes all their prompts, without a model. Faults of single tasks are in
@@ -41,23 +42,15 @@ func (s *Suite) Check(o Options) ([]Checked, error) {
 		err := s.check(context.Background(), t, &c, &o)
 		switch {
 		case errors.Is(err, ErrNoData):
-			c.NoData = told(err)
+			c.NoData, c.Hint = err.Error(), failure.Hint(err)
 		case err != nil:
-			c.Err = told(err)
+			c.Err, c.Hint = err.Error(), failure.Hint(err)
 		}
 
 		out = append(out, c)
 	}
 
 	return out, nil
-}
-
-// told is an error as a text of its own, with the hint that it carries.
-func told(err error) string {
-	if hint := failure.Hint(err); hint != "" {
-		return err.Error() + " (HINT: " + hint + ")"
-	}
-	return err.Error()
 }
 
 func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Options) error {

@@ -27,7 +27,7 @@ const (
 	TableFile   = "results.md"    // the figures as a table, if there is a [FolderOptions].Table
 )
 
-const otherOut = "choose another --out, or pass --overwrite"
+const hintOtherOut = "choose another --out, or pass --overwrite"
 
 // Ways in which the folder of an evaluation can be refused.
 var (
@@ -35,9 +35,9 @@ var (
 	ErrForeign = failure.Misuse("it holds more than the results of an evaluation, and is not replaced", "")
 	// ErrNarrower: the folder holds results that the new ones would not have: those of other options, of further
 	// tasks, of more documents.
-	ErrNarrower = failure.Misuse("it is finished, and this would replace it by something else", otherOut)
+	ErrNarrower = failure.Misuse("it is finished, and this would replace it by something else", hintOtherOut)
 	// ErrOtherRun: the kept answers are those of another model, or damaged, or the results of the folder are.
-	ErrOtherRun = failure.Misuse("it cannot be continued", otherOut)
+	ErrOtherRun = failure.Misuse("it cannot be continued", hintOtherOut)
 )
 
 // FolderOptions say how [OpenFolder] treats what is there, and what a folder holds.

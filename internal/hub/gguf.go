@@ -68,11 +68,11 @@ func (f file) locate(cache string) (path string, found bool, err error) {
 			strings.Join(names[:min(len(names), limit)], ", "+f.Name.String()+"/")))
 	}
 
-	return "", true, failure.Hinted(err, f.pull())
+	return "", true, failure.Hinted(err, f.hintPull())
 }
 
-// pull is how the file is downloaded.
-func (f file) pull() string {
+// hintPull is how the file is downloaded.
+func (f file) hintPull() string {
 	return fmt.Sprintf("compress pull %s --include '%s' downloads it from the hub", f.Name, f.path)
 }
 
@@ -115,5 +115,5 @@ func locateFile(text string) (path string, ok bool, err error) {
 	}
 
 	return "", true, failure.Hinted(fmt.Errorf("%s: %w, neither as a file nor in the Hugging Face cache at %s", text,
-		fs.ErrNotExist, cache), list[0].pull())
+		fs.ErrNotExist, cache), list[0].hintPull())
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// anew is what to do about unfinished output that cannot be continued, in the words of the command line.
-const anew = "--overwrite without --resume starts anew"
+// hintAnew is what to do about unfinished output that cannot be continued, in the words of the command line.
+const hintAnew = "--overwrite without --resume starts anew"
 
 // Ways in which an output can be refused.
 var (
@@ -33,7 +33,7 @@ var (
 	ErrTarget   = failure.Misuse("not a folder to write to", "choose another --out")
 	ErrInPlace  = failure.Misuse("output is the source itself", "choose another --out")
 	ErrBusy     = errors.New("another process is at work on this output")
-	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", anew)
+	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", hintAnew)
 	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that were written there")
 )
@@ -96,7 +96,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 
 	if o.Resume && f.finished() {
 		if err := f.besideIntact(); err != nil {
-			return nil, failure.Hinted(err, anew)
+			return nil, failure.Hinted(err, hintAnew)
 		}
 		f.complete = true
 		return f, nil

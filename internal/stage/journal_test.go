@@ -389,7 +389,7 @@ func TestUnfinishedOfAnEarlierBuild(t *testing.T) {
 
 	_, err := folder(t, source, out, Options{Resume: true, Fingerprint: "a"})
 	if !errors.Is(err, ErrOtherJob) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "--") ||
-		failure.Hint(err) != anew {
+		failure.Hint(err) != hintAnew {
 		t.Errorf("resumed: %v (%s)", err, failure.Hint(err))
 	}
 	if text, err := os.ReadFile(journal); err != nil || string(text) != old {

@@ -95,7 +95,7 @@ func (f *Folder) takeUp() error {
 				return err
 			}
 		case published:
-			return failure.Hinted(fmt.Errorf("%s: tensor %q: %w", f.place.Dir, name, ErrDamaged), anew)
+			return failure.Hinted(fmt.Errorf("%s: tensor %q: %w", f.place.Dir, name, ErrDamaged), hintAnew)
 		default:
 			f.damaged = append(f.damaged, name)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -167,8 +168,8 @@ func (d *Device) look() error {
 	}
 
 	if d.major < 8 {
-		return fmt.Errorf("cuda:%d: %w: %s has compute capability %d.%d, the kernels need 8.0; HINT: use --device cpu",
-			d.index, ErrArchitecture, d.model, d.major, d.minor)
+		return failure.Hinted(fmt.Errorf("cuda:%d: %w: %s has compute capability %d.%d, the kernels need 8.0", d.index,
+			ErrArchitecture, d.model, d.major, d.minor), "use --device cpu")
 	}
 
 	return nil
@@ -282,12 +283,12 @@ func (d *Device) failure(f, r int) error {
 	case r == outOfMemory:
 		return fmt.Errorf("%w (%w)", err, ErrOutOfMemory)
 	case r == deviceBusy:
-		return fmt.Errorf("%w; HINT: another process has the device for itself", err)
+		return failure.Hinted(err, "another process has the device for itself")
 	case r >= illegal && r <= launchFailed && r != 701 || r == eccError || r == linkError || r == contained:
 		if d.lost == nil {
 			d.lost = fmt.Errorf("%w (%w; later calls fail too)", err, ErrLost)
 			if !d.eager {
-				d.lost = fmt.Errorf("%w; HINT: with COMPRESS_CUDA_SYNC=1 the failing operation is named", d.lost)
+				d.lost = failure.Hinted(d.lost, "with COMPRESS_CUDA_SYNC=1 the failing operation is named")
 			}
 		}
 

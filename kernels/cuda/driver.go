@@ -11,6 +11,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -140,15 +141,15 @@ func loadDriver(library string) (*driver, error) {
 	// By name at run time: a program with a link to it wouldn't start without a driver.
 	h, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded); HINT: use --device cpu, or "+
-			"install the driver", ErrNoDevice, library)
+		return nil, failure.Hinted(fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded)", ErrNoDevice, library),
+			"use --device cpu, or install the driver")
 	}
 
 	d := &driver{}
 	for i, name := range symbols {
 		if d.entry[i], err = purego.Dlsym(h, name); err != nil {
-			return nil, fmt.Errorf("%w: %s has no %s; HINT: drivers from release 570 on are supported", ErrDriver,
-				library, name)
+			return nil, failure.Hinted(fmt.Errorf("%w: %s has no %s", ErrDriver, library, name),
+				"drivers from release 570 on are supported")
 		}
 	}
 
@@ -174,9 +175,8 @@ func (d *driver) start() error {
 		return fmt.Errorf("%w: cuDriverGetVersion: %s", ErrDriver, d.name(r))
 	}
 	if d.version = int(n[0]); d.version < oldest {
-		return fmt.Errorf("%w: it supports CUDA %s, the kernels need %s; HINT: install release 570 or later, or use "+
-			"--device cpu",
-			ErrDriver, dotted(d.version), dotted(oldest))
+		return failure.Hinted(fmt.Errorf("%w: it supports CUDA %s, the kernels need %s", ErrDriver, dotted(d.version),
+			dotted(oldest)), "install release 570 or later, or use --device cpu")
 	}
 	if r := d.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n[1]))); r != 0 {
 		return fmt.Errorf("%w: cuDeviceGetCount: %s", ErrNoDevice, d.name(r))

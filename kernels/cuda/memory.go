@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -305,9 +306,9 @@ func (d *Device) shortage(size int64, label string) error {
 		list = append(list, "moved to the host "+sizeText(d.memory.away))
 	}
 
-	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s; HINT: take fewer "+
-		"tokens at a time, or use --device cpu",
-		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", "))
+	return failure.Hinted(fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s",
+		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", ")),
+		"take fewer tokens at a time, or use --device cpu")
 }
 
 // sizeText writes a number of bytes.

@@ -5,6 +5,7 @@ package device
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -22,6 +23,6 @@ func automatic(Options) kernels.Device { return nil }
 
 // Graphics describes the graphics processors of the machine. The error says why there is none.
 func Graphics() ([]kernels.Info, error) {
-	return nil, fmt.Errorf("%w: this build has no backend for graphics processors; HINT: use --device cpu, or a "+
-		"build for Linux without -tags nogpu", ErrNoDevice)
+	return nil, failure.Hinted(fmt.Errorf("%w: this build has no backend for GPUs", ErrNoDevice),
+		"use --device cpu, or a build for Linux without -tags nogpu")
 }

@@ -192,20 +192,16 @@ func (r *Recommendation) decide(o RecommendOptions) {
 			"by its length (task_arithmetic, ties) let it drown the others", most/least)
 	}
 
-	r.Others = append(r.Others, Alternative{
-		Method: "regmean++", When: "there is text for each model: compress merge statistics --kind regmean++",
-	})
+	r.Others = append(r.Others, Alternative{Method: "regmean++", When: "there is text for each model"})
 	if whole.Excess.Disagree >= random {
 		r.Others = append(r.Others, Alternative{
 			Method: "mediate",
-			When:   "a folder about twice as large may keep each model's own answers: see compress conflict",
+			When:   "a folder about twice as large may keep each model's own answers",
 			Recipe: r.recipe("mediate"),
 		})
 	}
 	if !slices.ContainsFunc(r.Models, func(c Candidate) bool { return c.Kind != "adapter" }) {
-		r.Others = append(r.Others, Alternative{
-			Method: "lora combine", When: "the result shall be an adapter: compress lora combine --method tsv_iso_core",
-		})
+		r.Others = append(r.Others, Alternative{Method: "lora combine", When: "the result shall be an adapter"})
 	}
 }
 

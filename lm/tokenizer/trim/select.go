@@ -94,7 +94,7 @@ func (v *Vocabulary) Select(counts []int64, o Options) (*Selection, error) {
 	case len(needed) == 0:
 		return nil, fmt.Errorf("%w: %d times", ErrNone, o.MinCount)
 	case o.Size > 0 && o.Size < c.n:
-		return nil, fmt.Errorf("%w: --vocab-size %d, but %d tokens have to stay whatever the text needs (added "+
+		return nil, fmt.Errorf("%w: %d tokens asked for, but %d have to stay whatever the text needs (added "+
 			"tokens, the alphabet, and their parts)", ErrSize, o.Size, c.n)
 	}
 

@@ -155,11 +155,11 @@ func linearOnly(c *adapter.Config, modules []adapter.Module) error {
 	for _, m := range modules {
 		switch {
 		case m.Table:
-			return fmt.Errorf("%w: %s is a token table, which kind %s does not change (HINT: --kind lora does)",
-				adapter.ErrUnsupported, m.Path, c.Kind)
+			return failure.Hinted(fmt.Errorf("%w: %s is a token table, which kind %s does not change",
+				adapter.ErrUnsupported, m.Path, c.Kind), "--kind lora does")
 		case m.Transposed && c.Kind != adapter.GraLoRA:
-			return fmt.Errorf("%w: %s is stored [in, out] (Conv1D), for which PEFT has no %s (HINT: --kind lora or "+
-				"gralora)", adapter.ErrUnsupported, m.Path, c.Kind)
+			return failure.Hinted(fmt.Errorf("%w: %s is stored [in, out] (Conv1D), for which PEFT has no %s",
+				adapter.ErrUnsupported, m.Path, c.Kind), "--kind lora or gralora")
 		}
 	}
 

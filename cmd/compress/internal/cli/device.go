@@ -51,7 +51,7 @@ func (j *Job) fallBack(err error) bool {
 		return false
 	}
 
-	what, _, _ := strings.Cut(oneLine(err), "; HINT")
+	what, _, _ := strings.Cut(oneLine(err), " (HINT")
 	j.Remark("the CPU does the work again from the start: %s", what)
 	j.close()
 	j.dev, j.device = nil, "cpu"

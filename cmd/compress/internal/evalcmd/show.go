@@ -190,7 +190,7 @@ func showChecked(j *cli.Job, list []task.Checked) {
 
 	for _, c := range list {
 		if c.NoData != "" {
-			j.Note("%s", c.NoData)
+			j.Note("%s", withHint(c.NoData, c.Hint))
 		}
 		if len(c.Ignored) > 0 {
 			j.Note("%s: keys that change nothing here: %s", c.Task, strings.Join(c.Ignored, ", "))
@@ -199,6 +199,14 @@ func showChecked(j *cli.Job, list []task.Checked) {
 			j.Printf("first prompt: %q\nanswers: %q\n", c.Prompt, c.Answers)
 		}
 	}
+}
+
+// withHint is a fault with what helps, where that is known.
+func withHint(fault, hint string) string {
+	if hint == "" {
+		return fault
+	}
+	return fault + " (HINT: " + hint + ")"
 }
 
 func showComparison(j *cli.Job, c *task.Comparison) {

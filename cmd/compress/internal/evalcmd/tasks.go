@@ -58,7 +58,7 @@ func Check(j *cli.Job, entries, data []string, o Options) (any, error) {
 	var bad []string
 	for _, c := range list {
 		if c.Err != "" {
-			bad = append(bad, c.Err)
+			bad = append(bad, withHint(c.Err, c.Hint))
 		}
 	}
 

@@ -115,6 +115,11 @@ func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
 	}
 
 	notes(j, r.Notes)
+	if z := r.Zeros; z != nil && !z.Kept && z.Pruned > 0 && z.After < z.Before {
+		j.Note("--keep-zeros keeps zeros of the base; lora train --keep-zeros makes an adapter that loses nothing " +
+			"by it")
+	}
+
 	// no stored value has changed: a head that has only become its own tensor, or a change that rounds to
 	// nothing
 	still := 0

@@ -432,6 +432,10 @@ func (r *run) watch() {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
 		}
 
+		if p.Zeros != nil && p.Zeros.Pruned > 0 && !p.Zeros.Kept {
+			r.Note("--keep-zeros keeps the zeros of pruned matrices")
+		}
+
 		if r.count.Cut > 0 {
 			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut,
 				r.count.Records, r.o.SeqLen)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -266,7 +267,7 @@ func (t *Tasks) check() ([]task.Checked, error) {
 
 	for i := range list {
 		if text := cmp.Or(list[i].Err, list[i].NoData); text != "" {
-			return nil, fmt.Errorf("--tasks %s: task %s: %s", t.Entry, list[i].Task, text)
+			return nil, failure.Hinted(fmt.Errorf("--tasks %s: task %s: %s", t.Entry, list[i].Task, text), list[i].Hint)
 		}
 		if d := definition(defs, list[i].Task); t.Metric != "" && d != nil && !slices.Contains(d.Metrics, t.Metric) {
 			return nil, cli.Usagef("--metric %s: task %s has %s", t.Metric, list[i].Task, strings.Join(d.Metrics, ", "))

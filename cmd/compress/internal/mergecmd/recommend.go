@@ -70,6 +70,9 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 	j.Printf("%s: %s.\n\n%s", r.Method, r.Why, r.Recipe)
 	for _, a := range r.Others {
 		j.Printf("\n%s, where %s", a.Method, a.When)
+		if command := recommendable[a.Method]; command != "" {
+			j.Printf(": %s", command)
+		}
 	}
 	j.Printf("\n")
 
@@ -77,6 +80,12 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 		return r, nil
 	}
 	return r, j.Write(o.Out, []byte(recommended+r.Recipe))
+}
+
+// recommendable are the commands that go with a method.
+var recommendable = map[string]string{
+	"regmean++": "compress merge statistics --kind regmean++", "mediate": "see compress conflict",
+	"lora combine": "compress lora combine --method tsv_iso_core",
 }
 
 // recommended begins the recipes that are written, so that a later run may replace them, and no recipe of anybody else.

@@ -152,11 +152,12 @@ func (c *Client) Open(ctx context.Context) error {
 		return nil // requests show whether it is there
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%w: %s lists no models: name one with --model-name", ErrConfig, c.base.Host)
+		return failure.Hinted(fmt.Errorf("%w: %s lists no models", ErrConfig, c.base.Host),
+			"name one with --model-name")
 	}
 	if c.Model == "" {
-		return fmt.Errorf("%w: %s has %d models: choose one with --model-name: %s", ErrConfig, c.base.Host, len(names),
-			strings.Join(names, ", "))
+		return failure.Hinted(fmt.Errorf("%w: %s has %d models: %s", ErrConfig, c.base.Host, len(names),
+			strings.Join(names, ", ")), "choose one with --model-name")
 	}
 	return fmt.Errorf("%w: %s has no model %q; it has %s", ErrConfig, c.base.Host, c.Model, strings.Join(names, ", "))
 }

@@ -174,7 +174,7 @@ func TestModels(t *testing.T) {
 	}{
 		`{"data": [{"id": "a", "max_model_len": 64}]}`: {want: "a", limit: 64},
 		`{"data": [{"id": "b"}]}`:                      {want: "b", limit: 32},
-		`{"data": [{"id": "a"}, {"id": "b"}]}`:         {says: "choose one with --model-name: a, b"},
+		`{"data": [{"id": "a"}, {"id": "b"}]}`:         {says: "has 2 models: a, b"},
 		`{"data": [{"id": "a"}, {"id": "b"} ]}`:        {model: "b", want: "b", limit: 32},
 		`{"data": [{"id": "a"}]} `:                     {model: "c", says: `no model "c"; it has a`},
 		`{"data": []}`:                                 {says: "lists no models"},

@@ -10,7 +10,7 @@ type Key struct {
 
 // keys is the table of what a definition of a task may say. TestKeys holds it to what is read.
 var keys = []Key{
-	{"task", "", "", "name of the task, by which --tasks and results call it; required"},
+	{"task", "", "", "name of the task, by which runs and results call it; required"},
 	{"task_alias", "", "", "name in tables of results"},
 	{"tag", "", "", "names under which several tasks are asked for together"},
 	{"include", "", "", "another file, whose keys count where this one has none"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
@@ -203,6 +204,8 @@ func (l *Library) Find(name string) ([]string, error) {
 	return nil, l.unknown(name)
 }
 
+const hintTasks = "compress eval tasks list shows all"
+
 // unknown says that a name has no definition, and which names look most like it.
 func (l *Library) unknown(name string) error {
 	near := l.Names()
@@ -212,10 +215,10 @@ func (l *Library) unknown(name string) error {
 	near = near[:min(len(near), nearest)]
 	near = slices.DeleteFunc(near, func(s string) bool { return strictyaml.Distance(name, s) > max(len(name)/2, 3) })
 	if len(near) == 0 {
-		return fmt.Errorf("%w: %q (HINT: compress eval tasks list shows all)", ErrUnknownTask, name)
+		return failure.Hinted(fmt.Errorf("%w: %q", ErrUnknownTask, name), hintTasks)
 	}
-	return fmt.Errorf("%w: %q (HINT: did you mean %s? compress eval tasks list shows all)", ErrUnknownTask, name,
-		strings.Join(near, ", "))
+	return failure.Hinted(fmt.Errorf("%w: %q; did you mean %s?", ErrUnknownTask, name, strings.Join(near, ", ")),
+		hintTasks)
 }
 
 // Names lists tasks, groups and tags.

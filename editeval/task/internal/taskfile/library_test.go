@@ -361,12 +361,15 @@ func TestFind(t *testing.T) {
 	}
 
 	for name, want := range map[string]string{
-		"arc_esay": "did you mean arc_easy", "zzzzzzzzzzzzzzzzzzzzz": "tasks list shows all", "q*": "nothing matches",
+		"arc_esay": "did you mean arc_easy", "zzzzzzzzzzzzzzzzzzzzz": "no such task", "q*": "nothing matches",
 		"[": "syntax error in pattern",
 	} {
 		_, err := l.Find(name)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if name[0] == 'z' && !strings.Contains(failure.Hint(err), "tasks list shows all") {
+			t.Errorf("%s: hint %q", name, failure.Hint(err))
 		}
 		if name != "[" && (!errors.Is(err, ErrUnknownTask) || !failure.IsUsage(err)) {
 			t.Errorf("%s: no wrong use: %v", name, err)
