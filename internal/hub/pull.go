@@ -74,7 +74,7 @@ func (p Place) part(f File) string {
 // Estimate is what a download has to do.
 type Estimate struct {
 	Files   int   `json:"files"`       // of the model that are wanted
-	Bytes   int64 `json:"bytes"`       // of all of them
+	Bytes   int64 `json:"bytes"`       // of all of them; in a cache the same bytes count once
 	Present int64 `json:"present"`     // that are there already, in whole files and parts
 	Free    int64 `json:"free_before"` // on the disk before; -1 where the system does not tell
 }
@@ -82,7 +82,8 @@ type Estimate struct {
 // Estimate looks at what is there. The error is that the rest does not fit on the disk.
 func (p Place) Estimate(files []File) (Estimate, error) {
 	e := Estimate{Files: len(files), Free: -1}
-	for _, f := range files {
+	for _, same := range p.contents(files) {
+		f := same[0]
 		e.Bytes += f.Size
 		if stat, err := os.Stat(p.content(f)); err == nil && stat.Size() == f.Size {
 			e.Present += f.Size
@@ -127,8 +128,9 @@ type Pulled struct {
 // checksum in its name, in a folder by its content.
 func (c *Client) Pull(ctx context.Context, m *Model, files []File, p Place, o PullOptions) (*Pulled, error) {
 	w := &puller{c: c, m: m, p: p, o: o}
-	for _, f := range files {
-		w.total += f.Size
+	contents := p.contents(files)
+	for _, same := range contents {
+		w.total += same[0].Size
 	}
 
 	if err := os.MkdirAll(p.Dir(), 0o777); err != nil {
@@ -138,13 +140,8 @@ func (c *Client) Pull(ctx context.Context, m *Model, files []File, p Place, o Pu
 	// The first failure ends the others too, which keep what they have.
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(max(o.AtOnce, 0), 4))
-	for _, f := range files {
-		group.Go(func() error {
-			if err := w.file(inner, f); err != nil {
-				return fmt.Errorf("%s: %s: %w", m.Name.ID(), f.Path, err)
-			}
-			return nil
-		})
+	for _, same := range contents {
+		group.Go(func() error { return w.files(inner, same) })
 	}
 	if err := group.Wait(); err != nil {
 		if ctx.Err() != nil {
@@ -204,29 +201,62 @@ func (w *puller) advance(n int64) {
 	}
 }
 
-// file downloads one file, unless it is there.
-func (w *puller) file(ctx context.Context, f File) error {
-	at := w.p.content(f)
-	if err := os.MkdirAll(filepath.Dir(at), 0o777); err != nil {
-		return err
+// contents gathers files whose bytes lie at one place: those of a cache that have the same checksum. They are
+// downloaded once, by one goroutine, since two would lock each other out of the part.
+func (p Place) contents(files []File) [][]File {
+	var list [][]File
+	index := map[string]int{}
+	for _, f := range files {
+		at := p.content(f)
+		i, ok := index[at]
+		if !ok {
+			i = len(list)
+			index[at] = i
+			list = append(list, nil)
+		}
+		list[i] = append(list[i], f)
 	}
+	return list
+}
 
-	there, err := w.there(ctx, f, at)
+// files gets the bytes that some files have in common, and gives each file its name.
+func (w *puller) files(ctx context.Context, same []File) error {
+	first := same[0]
+	at := w.p.content(first)
+	there, err := w.content(ctx, first, at)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %s: %w", w.m.Name.ID(), first.Path, err)
 	}
-
 	if there {
-		w.kept.Add(1)
-		w.advance(f.Size)
-	} else if err := w.load(ctx, f, at); err != nil {
-		return err
+		w.kept.Add(int64(len(same)))
 	}
-
 	if w.p.cache == "" {
 		return nil
 	}
-	return w.link(f, at)
+
+	for _, f := range same {
+		if err := w.link(f, at); err != nil {
+			return fmt.Errorf("%s: %s: %w", w.m.Name.ID(), f.Path, err)
+		}
+	}
+	return nil
+}
+
+// content downloads the bytes of a file, and reports whether they were there already.
+func (w *puller) content(ctx context.Context, f File, at string) (there bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(at), 0o777); err != nil {
+		return false, err
+	}
+
+	there, err = w.there(ctx, f, at)
+	switch {
+	case err != nil:
+		return false, err
+	case there:
+		w.advance(f.Size)
+		return true, nil
+	}
+	return false, w.load(ctx, f, at)
 }
 
 // there reports whether a file is complete: in a cache by its name and size, since it got its name when its content had

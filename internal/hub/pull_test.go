@@ -65,6 +65,66 @@ func left(t *testing.T, dir string) (list []string) {
 	return list
 }
 
+// TestPullSameBytes: files that have the same bytes are one blob of the cache, which is loaded once, and files of their
+// own in a folder.
+func TestPullSameBytes(t *testing.T) {
+	h := hubtest.New(t)
+	c := client(t, h, "")
+	text := strings.Repeat("the same bytes\n", 1<<14)
+	names := []string{"a.txt", "b.txt", "c.txt", "model.safetensors", "sub/model.safetensors"}
+	for _, name := range names {
+		h.Files[name] = text
+	}
+	small := h.Files["config.json"]
+
+	m, err := c.Model(t.Context(), ab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []File
+	for _, f := range m.Files {
+		if slices.Contains(names, f.Path) || f.Path == "config.json" {
+			files = append(files, f)
+		}
+	}
+
+	// Small files and large ones have different checksums, so that there are two blobs of these bytes.
+	sums := map[string]bool{}
+	for _, f := range files {
+		sums[f.Sum] = true
+	}
+	once := int64((len(sums)-1)*len(text) + len(small))
+	each := int64(len(names)*len(text) + len(small))
+
+	for _, v := range []struct {
+		place Place
+		bytes int64
+	}{{CachePlace(t.TempDir(), m), once}, {FolderPlace(t.TempDir()), each}} {
+		if e, err := v.place.Estimate(files); err != nil || e.Bytes != v.bytes || e.Files != len(files) {
+			t.Errorf("%+v, %v; want %d bytes", e, err, v.bytes)
+		}
+
+		for kept := range 2 {
+			done, total := int64(0), int64(0)
+			r, err := c.Pull(t.Context(), m, files, v.place, PullOptions{
+				AtOnce: 8, Progress: func(d, t int64) { done, total = d, t },
+			})
+			if err != nil || r.Kept != kept*len(files) || r.Loaded != int64(1-kept)*v.bytes {
+				t.Fatalf("%+v, %v; want %d bytes", r, err, v.bytes)
+			}
+			if done != v.bytes || total != v.bytes {
+				t.Errorf("progress %d of %d, want %d", done, total, v.bytes)
+			}
+		}
+
+		for _, name := range names {
+			if got, err := os.ReadFile(filepath.Join(v.place.Dir(), name)); err != nil || string(got) != text {
+				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			}
+		}
+	}
+}
+
 // A download fills the cache as huggingface_hub does, so that the name is found; a second one loads nothing.
 func TestPullIntoCache(t *testing.T) {
 	h := hubtest.New(t)
