@@ -31,6 +31,9 @@ type missing struct{ error }
 // Is reports what the error is.
 func (m missing) Is(target error) bool { return target == ErrNoDevice }
 
+// Unwrap gives the backend's error, which has a hint.
+func (m missing) Unwrap() error { return m.error }
+
 // automatic opens the graphics processor with the most free memory, if that suits the work; nil otherwise.
 // Weights that do not fit beside what is computed, a quarter of them, are sent anew for every pass.
 func automatic(o Options) kernels.Device {

@@ -19,6 +19,7 @@ type Advice struct {
 	AllIn   int64    `json:"all_routed_bytes"` // the same if every layer were routed
 
 	layers bool // groups are whole layers
+	alone  bool // at most one model differs from the base
 }
 
 // advised are the settings of a recipe that has none of mediate: its rule, and codes of three bits, which lose less for
@@ -64,6 +65,16 @@ func (a *analysis) advise(spec *recipe.Mediate, granularity string) (*Advice, er
 	if err != nil {
 		return nil, err
 	}
+
+	moved := map[int]bool{}
+	for i := range a.tensors {
+		for m := range a.inputs {
+			if c := a.counts[i]; c.Gram[m*c.Models+m] != 0 {
+				moved[m] = true
+			}
+		}
+	}
+	out.alone = len(moved) < 2
 
 	n := 0
 	for _, g := range groups {
@@ -116,21 +127,23 @@ func (a *Advice) Sentence() string {
 	share := func(n int64) string {
 		return fmt.Sprintf("%s (%.0f %%)", size(n), 100*float64(n)/float64(max(1, a.Models)))
 	}
+	if a.alone {
+		return "There is nothing to average or to route: two models or more have to differ from the base."
+	}
 	all := fmt.Sprintf("; with every layer routed %s", share(a.AllIn))
 	if len(a.Route) == 0 {
 		return fmt.Sprintf("Average everything: no group stands out, and one model of %s serves all, where the models "+
 			"take %s%s (%s).", size(a.Bytes), size(a.Models), all, a.Keep)
 	}
 
-	average := "nothing"
+	what := "Route everything"
 	if len(a.Average) > 0 {
-		average = a.ranges(a.Average)
-	}
-	if len(a.Average) == 0 {
+		what = fmt.Sprintf("Average %s, and route %s", a.ranges(a.Average), a.ranges(a.Route))
+	} else {
 		all = ""
 	}
-	return fmt.Sprintf("Average %s and route %s: mediate would take %s at most of the %s that the models take%s (%s).",
-		average, a.ranges(a.Route), share(a.Bytes), size(a.Models), all, a.Keep)
+	return fmt.Sprintf("%s: mediate would take %s at most of the %s that the models take%s (%s).", what,
+		share(a.Bytes), size(a.Models), all, a.Keep)
 }
 
 // size writes bytes as the program's tables do.
@@ -146,7 +159,22 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// ranges lists groups, neighbouring layers as one range: "pre, layers 0 to 3, layer 5".
+// Most parts that a sentence names one by one; of more it says how many.
+const mostNamed = 12
+
+// Words is what a group of a [ConflictReport] is called in sentences and tables: "embeddings" and "head" for the groups
+// of the tensors before and after the layers, and its name for all others.
+func Words(group string) string {
+	switch group {
+	case groupBefore:
+		return "embeddings"
+	case groupAfter:
+		return "head"
+	}
+	return group
+}
+
+// ranges lists groups, neighbouring layers as one range: "the embeddings, layers 0 to 3, layer 5".
 func (a *Advice) ranges(names []string) string {
 	var parts []string
 	for i := 0; i < len(names); {
@@ -165,9 +193,17 @@ func (a *Advice) ranges(names []string) string {
 		case last > first:
 			parts = append(parts, fmt.Sprintf("layers %d and %d", first, last))
 		default:
-			parts = append(parts, names[i])
+			name := Words(names[i])
+			if name != names[i] {
+				name = "the " + name
+			}
+			parts = append(parts, name)
 		}
 		i = j
+	}
+
+	if len(parts) > mostNamed {
+		return fmt.Sprintf("%d of %d groups", len(names), len(a.Average)+len(a.Route))
 	}
 
 	if n := len(parts); n > 1 {

@@ -40,7 +40,7 @@ func TestAdvice(t *testing.T) {
 	if n := weights + e.manifest.ExpertBytes(); a.Bytes < n*9/10 || a.Bytes > n*11/10 || a.Bytes > a.AllIn {
 		t.Errorf("%d bytes said, %d taken, %d with all", a.Bytes, n, a.AllIn)
 	}
-	if s := a.Sentence(); !strings.HasPrefix(s, "Average ") || !strings.Contains(s, " and route layer") ||
+	if s := a.Sentence(); !strings.HasPrefix(s, "Average ") || !strings.Contains(s, ", and route layer") ||
 		!strings.Contains(s, "(keep: {bits: 3})") {
 		t.Error(s)
 	}
@@ -52,10 +52,29 @@ func TestAdviceInWords(t *testing.T) {
 		Average: []string{"pre", "layer 0", "layer 1", "layer 2", "post"}, Route: []string{"layer 3", "layer 4"},
 		Models: 4e9, Bytes: 2e9, AllIn: 3e9, Keep: "keep: 0.1", layers: true,
 	}
-	const want = "Average pre, layers 0 to 2 and post and route layers 3 and 4: mediate would take 2 GB (50 %) at " +
-		"most of the 4 GB that the models take; with every layer routed 3 GB (75 %) (keep: 0.1)."
+	const want = "Average the embeddings, layers 0 to 2 and the head, and route layers 3 and 4: mediate would take " +
+		"2 GB (50 %) at most of the 4 GB that the models take; with every layer routed 3 GB (75 %) (keep: 0.1)."
 	if got := a.Sentence(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+
+	b := a
+	b.Average, b.Route = nil, []string{"pre", "layer 0", "post"}
+	if got := b.Sentence(); !strings.HasPrefix(got, "Route everything: mediate would take 2 GB") {
+		t.Error(got)
+	}
+
+	b.Average = nil
+	for i := range 30 {
+		b.Average = append(b.Average, fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", i))
+	}
+	if got := b.Sentence(); !strings.HasPrefix(got, "Average 30 of 33 groups, and route the embeddings, layer 0 and the ") {
+		t.Error(got)
+	}
+
+	b.alone = true
+	if got := b.Sentence(); !strings.HasPrefix(got, "There is nothing to average or to route") {
+		t.Error(got)
 	}
 
 	a.Average, a.Route = append(a.Average, a.Route...), nil

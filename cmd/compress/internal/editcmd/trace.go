@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -41,12 +42,16 @@ type Traced struct {
 func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	at := strings.LastIndex(o.Prompt, o.Subject)
 	if at < 0 {
-		return nil, cli.Usagef("--subject %q is not in --prompt %q", o.Subject, o.Prompt)
+		err := cli.Usagef("--subject %q is not in --prompt %q", o.Subject, o.Prompt)
+		return nil, failure.Hinted(err, hintSubject(o.Prompt, o.Subject))
 	}
-	if o.Trace.Samples < 1 || o.Trace.Samples > 10_000 || o.Trace.Window < 0 || !(o.Trace.Noise > 0) ||
-		o.Trace.Noise > 1e6 {
-		return nil, cli.Usagef("--samples %d, --window %d, --noise %g: want 1 to 10000, 0 or more, and above 0 to 1e6",
-			o.Trace.Samples, o.Trace.Window, o.Trace.Noise)
+	switch {
+	case o.Trace.Samples < 1 || o.Trace.Samples > 10_000:
+		return nil, cli.Usagef("--samples %d: want 1 to 10000", o.Trace.Samples)
+	case o.Trace.Window < 0:
+		return nil, cli.Usagef("--window %d: want 0 or more", o.Trace.Window)
+	case !(o.Trace.Noise > 0) || o.Trace.Noise > 1e6:
+		return nil, cli.Usagef("--noise %g: want more than 0, and at most 1e6", o.Trace.Noise)
 	}
 
 	if o.HTML != "" {
@@ -100,6 +105,21 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	return r, j.Write(o.HTML, text.Bytes())
 }
 
+// hintSubject says what helps where a prompt does not have the subject in it.
+func hintSubject(prompt, subject string) string {
+	if strings.Contains(prompt, "{}") { // as in files of edits
+		return fmt.Sprintf("write the subject into the prompt: --prompt %q",
+			strings.ReplaceAll(prompt, "{}", subject))
+	}
+	// Only where upper and lower case do not change the length are both at the same place.
+	if low := strings.ToLower(prompt); len(low) == len(prompt) {
+		if i := strings.Index(low, strings.ToLower(subject)); i >= 0 && i+len(subject) <= len(prompt) {
+			return fmt.Sprintf("did you mean --subject %q?", prompt[i:i+len(subject)])
+		}
+	}
+	return "the subject is the part of the prompt that the fact is about, written as it is there"
+}
+
 // trace encodes the prompt and runs the trace.
 func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOptions) (*Traced, error) {
 	ids, spans, err := tok.EncodeOffsets(o.Prompt, tokenizer.EncodeOptions{})
@@ -130,6 +150,9 @@ func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOpt
 			return nil, err
 		}
 		answer = list[0]
+		if len(list) > 1 {
+			j.Note("of --answer %q the first token is followed, %q", o.Answer, tok.Decode(list[:1], false))
+		}
 	}
 
 	o.Trace.Seed = j.Seed

@@ -95,7 +95,7 @@ func measures(r *mediate.ConflictReport, groups []mediate.ConflictGroup) *report
 		"any|%.4f", "coactive|%.4f",
 		"total|%.4f", "mass|%.4f", "cosine|%.4f", "excess|%.3f")}
 	for _, g := range append(groups[:len(groups):len(groups)], r.Whole) {
-		name := g.Name
+		name := mediate.Words(g.Name)
 		if name == "" {
 			name = "all"
 		}
@@ -109,7 +109,7 @@ func measures(r *mediate.ConflictReport, groups []mediate.ConflictGroup) *report
 	}
 
 	t.Add("random signs", nil, nil, nil, b.Disagree, b.Any, b.Coactive, b.Total, b.Mass, b.Cosine, one)
-	t.Note = "excess is disagree divided by that of random signs"
+	t.Note = "excess is disagree divided by that of random signs; head: final norm, head and all else behind the layers"
 	return t
 }
 
@@ -166,9 +166,24 @@ func conflictFinding(r *mediate.ConflictReport) string {
 	all := r.Whole.Excess.Disagree
 	switch {
 	case len(r.Models) < 2:
-		return "There is one model, which contradicts nobody."
+		return "There is one model beside the base, which contradicts nobody; a recipe with more compares them."
 	case r.Whole.Active == 0:
 		return "The models are the same as the base: nothing was moved."
+	}
+
+	var moved []string
+	for i, shift := range r.Whole.Shift {
+		if shift > 0 {
+			moved = append(moved, r.Models[i])
+		}
+	}
+	if len(moved) == 1 && len(r.Whole.Shift) > 1 {
+		return fmt.Sprintf("Only %s differs from the base, and contradicts nobody: the others are the base itself.",
+			moved[0])
+	}
+	if alike(r) {
+		return "The models are the same: what one has changed, the others have changed in the same way, so that any " +
+			"one of them is as good as a merge."
 	}
 
 	var verdict string
@@ -199,6 +214,15 @@ func conflictFinding(r *mediate.ConflictReport) string {
 		text += fmt.Sprintf(" Most in %s (%.2f).", most.Name, most.Excess.Disagree)
 	}
 	return text
+}
+
+// alike reports whether all models are the same: their differences from the base have one direction and one length, up
+// to the rounding of sums.
+func alike(r *mediate.ConflictReport) bool {
+	const rounding = 1e-9
+	lengths := r.Whole.Shift
+	return len(lengths) > 1 && r.Whole.Disagree == 0 && math.Abs(r.Whole.Cosine) < rounding &&
+		slices.Max(lengths)-slices.Min(lengths) <= rounding*slices.Max(lengths)
 }
 
 // strip is one row: the contradiction in each group, 1 as random signs.

@@ -242,12 +242,23 @@ func TestConflictInWords(t *testing.T) {
 	if got := conflictFinding(r); !strings.HasSuffix(got, "Most in model.layers.2.mlp (0.40).") {
 		t.Error(got)
 	}
+	whole := r.Whole
+	r.Whole.Disagree, r.Whole.Cosine, r.Whole.Shift = 0, 1e-16, []float64{.3, .3, .3}[:len(r.Models)]
+	if got := conflictFinding(r); !strings.HasPrefix(got, "The models are the same: ") {
+		t.Error(got)
+	}
+	r.Whole.Shift = []float64{0, .3, 0}[:len(r.Models)]
+	if got := conflictFinding(r); !strings.HasPrefix(got, "Only "+r.Models[1]+" differs from the base") {
+		t.Error(got)
+	}
+	r.Whole = whole
+
 	r.Whole.Active = 0
 	if got := conflictFinding(r); got != "The models are the same as the base: nothing was moved." {
 		t.Error(got)
 	}
 	r.Models = r.Models[:1]
-	if got := conflictFinding(r); got != "There is one model, which contradicts nobody." {
+	if got := conflictFinding(r); got != "There is one model beside the base, which contradicts nobody; a recipe with more compares them." {
 		t.Error(got)
 	}
 }
