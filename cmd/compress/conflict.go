@@ -34,6 +34,7 @@ func conflictCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.HTML, "html", "", "`FILE` page to write, with tables and a heat map")
 	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "accept NaN and infinite values; they count as no difference")
 	cli.MayBeEmpty(cmd, "granularity")
+	cli.NotZero(cmd, "density")
 	cli.OneOf(cmd, "granularity", "layer", "block", "tensor")
 
 	return cmd

@@ -60,6 +60,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "to", quantize.SchemeNames()...)
 	cli.Require(cmd, "adapter", "out")
 	cli.Inputs(cmd, "adapter", "imatrix")
+	cli.NotZero(cmd, "group-size")
 
 	return cmd
 }
@@ -98,6 +99,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "out")
 	cli.Inputs(cmd, "model")
 	cli.OneOf(cmd, "method", lora.CombineMethods()...)
+	cli.NotZero(cmd, "rank")
 	cli.OneOf(cmd, "majority-sign", "total", "frequency")
 	cli.OneDType(cmd, "dtype")
 
@@ -138,6 +140,7 @@ func loraExportCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 	cli.Inputs(cmd, "model")
+	cli.NotZero(cmd, "rank")
 	cli.OneOf(cmd, "to", "peft", "gguf")
 	cli.OneDType(cmd, "dtype", "q8_0")
 

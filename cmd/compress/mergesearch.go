@@ -61,6 +61,7 @@ func mergeSearchCmd(a *cli.App) *cobra.Command {
 		"continue an interrupted run with the same result as without the interruption")
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
 	cli.Require(cmd, "out")
+	cli.NotZero(cmd, "population", "generations", "sigma")
 	cli.Inputs(cmd, "data", "tasks", "task-data")
 	cli.Texts(cmd, cli.ToLearn, "data")
 	cli.MayBeEmpty(cmd, "metric", "in-memory")

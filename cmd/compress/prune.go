@@ -156,6 +156,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	completeTuning(cmd)
 	cli.Complete(cmd, "method", prunecmd.Methods()...)
 	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
+	cli.NotZero(cmd, "vocab-size")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
 	cli.Complete(cmd, "layer-score", structure.Ways()...)
 	cli.Complete(cmd, "expert-score", structure.ExpertScores()...)

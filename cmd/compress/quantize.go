@@ -111,6 +111,7 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&q.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "to", "out")
+	cli.NotZero(cmd, "group-size")
 	cli.Complete(cmd, "to", quantize.SchemeNames()...)
 	cli.Complete(cmd, "method", quantize.Methods...)
 	cli.Complete(cmd, "pattern", "2:4", "4:8")

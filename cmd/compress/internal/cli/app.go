@@ -184,6 +184,7 @@ const (
 	inputMark  = "compress-input"
 	emptyMark  = "compress-empty"
 	closedMark = "compress-closed"
+	zeroMark   = "compress-not-zero"
 )
 
 // Inputs marks flags that name files or folders to read, so that no output of the run replaces one of them.

@@ -58,7 +58,7 @@ func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	j.verb = c
 	j.Ctx, j.start = models.Recorded(c.Context(), &j.opened), time.Now()
-	if err := errors.Join(checkEmpty(c, args), checkWords(c)); err != nil {
+	if err := errors.Join(checkEmpty(c, args), checkWords(c), CheckZeros(c.Flags())); err != nil {
 		return err
 	}
 
@@ -101,7 +101,7 @@ func (j *Job) rehearse(c *cobra.Command, args []string, check func(j *Job, args 
 	j.Ctx = c.Context()
 	j.start = time.Now()
 	_, err := j.Threads()
-	if err = errors.Join(checkEmpty(c, args), checkWords(c), err); err != nil || check == nil {
+	if err = errors.Join(checkEmpty(c, args), checkWords(c), CheckZeros(c.Flags()), err); err != nil || check == nil {
 		return err
 	}
 	return check(j, args)

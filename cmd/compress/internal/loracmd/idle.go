@@ -37,6 +37,10 @@ var sizes = []string{
 
 // Idle refuses flags that were given and would have no effect beside the others.
 func Idle(f *pflag.FlagSet) error {
+	if err := cli.CheckZeros(f); err != nil { // a configuration file has set some since the command line was checked
+		return err
+	}
+
 	value := func(name string) string { return f.Lookup(name).Value.String() }
 	kind := value("kind")
 	if f.Changed("kind") || !f.Changed("init") {
@@ -75,12 +79,6 @@ func Idle(f *pflag.FlagSet) error {
 		if f.Changed(name) && (value("objective") == "" || value("objective") == tokens) {
 			return cli.Usagef("--%s has no effect without --objective dpo, orpo or kto", name)
 		}
-	}
-	if f.Changed("beta") && value("beta") == "0" {
-		return cli.Usagef("--beta 0: want a positive number")
-	}
-	if f.Changed("distil-temperature") && value("distil-temperature") == "0" {
-		return cli.Usagef("--distil-temperature 0: want a positive number")
 	}
 
 	if f.Changed("batch") && value("batch") == "0" {

@@ -124,7 +124,7 @@ func (f *Flags) Apply(o *prune.Options) error {
 	case f.settings.LowRank.Turns < 0:
 		return fmt.Errorf("--rank-turns %d: want 1 or more", f.settings.LowRank.Turns)
 	case u.Width < 0:
-		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
+		return fmt.Errorf("--block-size %d: want 1 or more", u.Width)
 	}
 
 	o.Allocation = f.settings.Allocation
