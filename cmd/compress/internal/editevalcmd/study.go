@@ -209,7 +209,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 	}
 
 	if mediate.IsFolder(path) {
-		if m.Experts == "" || m.Experts == openmodel.Auto {
+		if openmodel.ByRouter(m.Experts) {
 			return s, fmt.Errorf("%s: %w", path, ErrExperts)
 		}
 		if s.experts, err = openmodel.OpenExperts(j, model, m.Experts); err != nil {

@@ -118,6 +118,9 @@ func (printed) RunServer(ctx context.Context, server task.Server, s *task.Suite,
 
 // suite loads the tasks and completes the options of their evaluation by those flags that are no fields of them.
 func (o *Options) suite() (*task.Suite, error) {
+	if err := openmodel.CheckWhole(o.Experts); err != nil {
+		return nil, err
+	}
 	suite, err := task.Load(o.Tasks, o.Data...)
 	if err != nil {
 		return nil, err

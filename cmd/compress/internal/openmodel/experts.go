@@ -94,6 +94,30 @@ func automatic(choice string) (word, settings string, ok bool) {
 	return word, settings, word == Auto || word == Likeliest || word == ""
 }
 
+// ByRouter reports whether a choice leaves it to the router, request by request.
+func ByRouter(choice string) bool {
+	_, _, ok := automatic(choice)
+	return ok
+}
+
+// CheckWhole finds what is wrong with a choice before a model is opened, for verbs whose requests go one way: settings
+// of the router that cannot be, or by=sentence. Names of experts are known only when the folder is open.
+func CheckWhole(choice string) error {
+	word, settings, ok := automatic(choice)
+	if !ok {
+		return nil
+	}
+
+	var c Choice
+	if word == Likeliest {
+		c.policy.Select = "top1"
+	}
+	if err := setPolicy(&c.policy, settings); err != nil {
+		return err
+	}
+	return c.Whole()
+}
+
 // Unrouted reports whether a choice leaves it to a router that there is none of: the dense model answers.
 func (x *Experts) Unrouted(choice string) bool {
 	_, _, ok := automatic(choice)
@@ -229,7 +253,8 @@ func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64
 // Whole refuses a choice that splits requests, for those who compute them in one way.
 func (c Choice) Whole() error {
 	if c.fixed == nil && c.policy.By != "" {
-		return cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way")
+		return cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way (HINT: leave out " +
+			"by=sentence)")
 	}
 	return nil
 }
