@@ -4,6 +4,12 @@
 //	r, err := merge.Read("recipe.yaml")
 //	report, err := merge.Models(ctx, r, "merged", merge.Options{})
 //
+// or, without a file,
+//
+//	r, err := merge.New(merge.Spec{Method: "ties", Base: "base", Models: []merge.Input{
+//		{Model: "a", Settings: merge.Settings{"weight": 1, "density": 0.5}}, …
+//	}})
+//
 // Tensors are paired by name; no architecture needs to be known. Inputs are read through file mappings block by
 // block, computed on in float32 with sums in float64, and rounded once to the output's type. How many elements
 // are kept by a threshold is exact; which of equal magnitudes, and other random choices, hash (seed, tensor,

@@ -40,3 +40,40 @@ dtype: float32
 	fmt.Println(report.Method, report.Tensors, len(report.Warnings))
 	// Output: ties 38 0
 }
+
+// A recipe needs no file: a spec is the same as a Go value, here with one weight for each part of the layers. The
+// recipe's text is that of a file.
+func ExampleNew() {
+	const nano = "../testdata/nano/"
+	recipe, err := merge.New(merge.Spec{
+		Method: "slerp",
+		Base:   nano + "sums",
+		Slices: []merge.Slice{{Sources: []merge.LayerRange{
+			{Model: nano + "sums", First: 0, End: 4},
+			{Model: nano + "news", First: 0, End: 4},
+		}}},
+		Settings: merge.Settings{"t": []merge.Rule{
+			{Filter: "self_attn", Value: []float64{0, 0.5, 1}}, // from the first layer to the last
+			{Value: 0.5},
+		}},
+		DType: "bfloat16",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(recipe.Text()))
+
+	plan, err := merge.Check(context.Background(), recipe, merge.Options{}) // or Models, which writes a folder
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(plan.Method, plan.Tensors)
+	// Output:
+	// merge_method: slerp
+	// base_model: ../testdata/nano/sums
+	// slices:
+	//   - {sources: [{model: ../testdata/nano/sums, layer_range: [0, 4]}, {model: ../testdata/nano/news, layer_range: [0, 4]}]}
+	// dtype: bfloat16
+	// parameters: {t: [{filter: self_attn, value: [0, 0.5, 1]}, {value: 0.5}]}
+	// slerp 38
+}

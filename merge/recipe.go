@@ -18,7 +18,7 @@ import (
 const recipeLimit = 1 << 20
 
 // Recipe is a checked recipe file in mergekit's YAML: one merge per document, for Models, or a mixture of experts, for
-// Mix.
+// Mix. [Read] and [Parse] take a file's text, [New] takes Go values.
 type Recipe job.Handle
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.

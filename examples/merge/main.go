@@ -14,14 +14,15 @@ import (
 )
 
 // ties is the recipe without -recipe: two experts with one base.
-const ties = `
-merge_method: ties
-base_model: testdata/nano/base
-models:
-  - {model: testdata/nano/sums, parameters: {weight: 1, density: 0.5}}
-  - {model: testdata/nano/news, parameters: {weight: 1, density: 0.5}}
-dtype: bfloat16
-`
+var ties = merge.Spec{
+	Method: "ties",
+	Base:   "testdata/nano/base",
+	Models: []merge.Input{
+		{Model: "testdata/nano/sums", Settings: merge.Settings{"weight": 1, "density": 0.5}},
+		{Model: "testdata/nano/news", Settings: merge.Settings{"weight": 1, "density": 0.5}},
+	},
+	DType: "bfloat16",
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
-	recipe, err := merge.Parse("the example's recipe", []byte(ties))
+	recipe, err := merge.New(ties)
 	if *file != "" {
 		recipe, err = merge.Read(*file)
 	}
