@@ -18,7 +18,7 @@ import (
 
 // Exec says how a program runs.
 type Exec struct {
-	Threads int  // 0: GOMAXPROCS
+	Threads int  // CPU threads; 0: one for each processor
 	Finite  bool // fail with ErrNonFinite where a score is NaN or infinite
 
 	loops *lanes.Loops // nil: the best

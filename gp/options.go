@@ -92,7 +92,7 @@ type Options struct {
 	FitnessID string `json:"fitness_id,omitempty"`
 
 	Probe   *Probe `json:"-"` // default SyntheticProbe(0)
-	Workers int    `json:"-"` // evaluations at the same time; default GOMAXPROCS. Does not change the result
+	Workers int    `json:"-"` // candidates measured at the same time; 0: one for each processor. Does not change the result
 	Journal string `json:"-"` // file that every evaluation is written to; default none
 	Resume  bool   `json:"-"` // go on with the journal, which must be of the same search
 	Events  Events `json:"-"`

@@ -41,7 +41,7 @@ type Info struct {
 	Features []string `json:"features,omitempty"` // instruction sets in use, e.g. "avx512", "amx-bf16"
 	// buffers are ordinary memory: [Buffer].Bytes works and [Wrap] is allowed
 	Host    bool `json:"host"`
-	Threads int  `json:"threads,omitempty"` // worker threads of a host device
+	Threads int  `json:"threads,omitempty"` // CPU threads of a host device
 	// it has instructions that [Fast] products with weights in BF16 make use of, or with quantised ones; otherwise such
 	// products are as [Exact] ones
 	Fast  bool  `json:"-"`

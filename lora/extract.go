@@ -23,7 +23,7 @@ type ExtractOptions struct {
 	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
 	Exact     bool              // whole decompositions instead of sketches
 	Seed      uint64            // of the sketches
-	Threads   int               // 0: all processors
+	Threads   int               // CPU threads; 0: one for each processor
 	Overwrite bool              // replace an adapter that is there
 	// Progress gets how many matrices are done, of how many; nil: nobody wants to know.
 	Progress func(name string, done, total int64)

@@ -183,7 +183,7 @@ type CombineOptions struct {
 	Sign      string            // how ties elects signs: total (default) or frequency
 	Rank      int               // of svd, _svd (0: the largest of the adapters), _core and _knots (0: their sum)
 	Seed      uint64            // of random pruning
-	Threads   int               // 0: all processors
+	Threads   int               // CPU threads; 0: one for each processor
 	DType     safetensors.DType // of the result; 0: F32
 	Overwrite bool              // replace an adapter that is there
 	Model     string            // folder of the base that the adapters must fit; "": they must fit each other
@@ -299,7 +299,7 @@ type ExportOptions struct {
 	DType     safetensors.DType // of the result; 0: F32
 	Bake      bool              // the scale goes into B, for readers that do not scale as PEFT does
 	Rank      int               // cut to a rank; 0: as it is
-	Threads   int               // 0: all processors
+	Threads   int               // CPU threads; 0: one for each processor
 	Overwrite bool              // replace an adapter that is there
 	// WithExperts writes all factors, also those of experts or beside them that PEFT passes over; see [Export].
 	WithExperts bool

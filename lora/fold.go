@@ -26,7 +26,7 @@ type FoldOptions struct {
 	// report says how much that is.
 	KeepZeros      bool
 	MaxShardSize   int64 // bytes per file; 0: files as in the base
-	Threads        int   // 0: all processors
+	Threads        int   // CPU threads; 0: one for each processor
 	AllowOtherBase bool  // take an adapter whose files say that it was trained on other weights
 	// Progress gets how many bytes of the output are written, of how many; nil: nobody wants to know.
 	Progress func(name string, done, total int64)

@@ -21,7 +21,7 @@ type GGUFOptions struct {
 	Model     string    // folder or file of the base
 	Type      gguf.Type // F32, F16, BF16 or Q8_0, in which rows that no block divides are F16; the zero value is F32
 	Rank      int       // cut to a rank; 0: as it is
-	Threads   int       // 0: all processors
+	Threads   int       // CPU threads; 0: one for each processor
 	Overwrite bool      // replace a file that is there
 }
 

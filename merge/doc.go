@@ -14,7 +14,7 @@
 // block, computed on in float32 with sums in float64, and rounded once to the output's type. How many elements
 // are kept by a threshold is exact; which of equal magnitudes, and other random choices, hash (seed, tensor,
 // model, index), see Options.Ties, so that the output's bytes depend on nothing but the inputs, the recipe and
-// the seed: not on the number of workers, nor on an interruption.
+// the seed: not on the number of threads, nor on an interruption.
 //
 // Package mediate makes recipes by mediate, which keep experts beside a dense model, and package search finds the
 // numbers that a recipe leaves open.

@@ -48,10 +48,7 @@ func ExampleNew() {
 	recipe, err := merge.New(merge.Spec{
 		Method: "slerp",
 		Base:   nano + "sums",
-		Slices: []merge.Slice{{Sources: []merge.LayerRange{
-			{Model: nano + "sums", First: 0, End: 4},
-			{Model: nano + "news", First: 0, End: 4},
-		}}},
+		Models: []merge.Input{{Model: nano + "sums"}, {Model: nano + "news"}},
 		Settings: merge.Settings{"t": []merge.Rule{
 			{Filter: "self_attn", Value: []float64{0, 0.5, 1}}, // from the first layer to the last
 			{Value: 0.5},
@@ -71,8 +68,9 @@ func ExampleNew() {
 	// Output:
 	// merge_method: slerp
 	// base_model: ../testdata/nano/sums
-	// slices:
-	//   - {sources: [{model: ../testdata/nano/sums, layer_range: [0, 4]}, {model: ../testdata/nano/news, layer_range: [0, 4]}]}
+	// models:
+	//   - {model: ../testdata/nano/sums}
+	//   - {model: ../testdata/nano/news}
 	// dtype: bfloat16
 	// parameters: {t: [{filter: self_attn, value: [0, 0.5, 1]}, {value: 0.5}]}
 	// slerp 38

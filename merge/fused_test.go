@@ -185,7 +185,7 @@ func cutOff(t *testing.T, r Recipe, dir string, stop int) (kept []string) {
 	o := w.Engine()
 	n := 0
 	written := map[string]bool{}
-	o.Workers = 1
+	o.Threads = 1
 	o.Written = func(name string) error {
 		n++
 		if n > stop {

@@ -165,7 +165,7 @@ func TestStoppedInAWhole(t *testing.T) {
 		if _, err := Models(context.Background(), r, dst, Options{Resume: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Models(context.Background(), r, filepath.Join(dir, "whole"), Options{Workers: 1}); err != nil {
+		if _, err := Models(context.Background(), r, filepath.Join(dir, "whole"), Options{Threads: 1}); err != nil {
 			t.Fatal(err)
 		}
 

@@ -227,7 +227,7 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 
 	out, err := output.Open(dst, output.Options{
 		Overwrite: o.Overwrite, Resume: o.Resume, Job: key, Tensors: w.Layout(),
-		Joints: w.Plan.Joints, MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery,
+		Joints: w.Plan.Joints, MaxShard: o.MaxShard, Readers: o.Threads, Every: o.journalEvery,
 	})
 	if err != nil {
 		return nil, err
@@ -286,7 +286,7 @@ func (d *document) run(ctx context.Context) error {
 		return err
 	}
 
-	d.report.Threads, d.report.OnDevice = result.Workers, result.OnDevice
+	d.report.Threads, d.report.OnDevice = result.Threads, result.OnDevice
 	d.report.Seconds = time.Since(d.start).Seconds()
 	d.report.BytesPerSecond = float64(d.report.BytesOut) / d.report.Seconds
 	return d.out.Finish(func(dir string) error { return d.finish(ctx, dir) })
@@ -386,7 +386,7 @@ func identity(w *job.Work, o Options) (string, error) {
 			weights.Place(in.Dir, "tokenizer.json"))
 	}
 
-	o.Workers, o.Memory = 0, 0
+	o.Threads, o.Memory = 0, 0
 	return output.JobOf(map[string]any{
 		"format": 3, "version": build.Version(), "recipe": string(w.Recipe.Text),
 		"document": w.Doc.Name + stream.Elsewhere(o.Device), "options": o,

@@ -72,8 +72,8 @@ func TestSameBytes(t *testing.T) {
 		return out
 	}
 
-	one := run("one", Options{Workers: 1})
-	mergetest.Same(t, run("five", Options{Workers: 5, Memory: 64 << 20}), one)
+	one := run("one", Options{Threads: 1})
+	mergetest.Same(t, run("five", Options{Threads: 5, Memory: 64 << 20}), one)
 	sharded, err := safetensors.OpenDir(run("sharded", Options{MaxShard: 1 << 16}))
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestKilled(t *testing.T) {
 
 		before := max(1, lines())
 		_, err := Models(t.Context(), parse(t, killedRecipe), out,
-			Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
+			Options{Threads: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
 				if lines() > before || p.Done == p.Total {
 					_ = systemtest.Kill(os.Getpid())
 				}
@@ -176,7 +176,7 @@ func TestDiskEndsMidway(t *testing.T) {
 
 		limited := false
 		_, err = Models(t.Context(), r, filepath.Join(dir, "out"),
-			Options{Workers: 1, journalEvery: 1, Progress: func(p Progress) {
+			Options{Threads: 1, journalEvery: 1, Progress: func(p Progress) {
 				if !limited {
 					limited = true
 					if err := systemtest.LimitFiles(uint64(p.Total) * 6 / 10); err != nil {
@@ -334,7 +334,7 @@ func TestRefused(t *testing.T) {
 			Options{},
 			ErrRecipe, "it has 4\nrecipe.yaml:4:",
 		},
-		"option": {nanoRecipe, Options{DType: "float8", Workers: -1, MaxShard: -1}, ErrOption, "float8"},
+		"option": {nanoRecipe, Options{DType: "float8", Threads: -1, MaxShard: -1}, ErrOption, "float8"},
 		"no model": {
 			"merge_method: linear\nmodels: [{model: ./nothing-here, parameters: {weight: 1}}]",
 			Options{},

@@ -31,8 +31,8 @@ var (
 type MixtureOptions struct {
 	// runs the base for gates of hidden states; nil if none are needed
 	Device kernels.Device `json:"-"`
-	// goroutines that write; 0: GOMAXPROCS. The output does not depend on it
-	Workers int `json:"workers,omitempty"`
+	// CPU threads to compute with; 0: one for each processor (GOMAXPROCS). The output does not depend on it
+	Threads int `json:"threads,omitempty"`
 	// bytes of anonymous memory for buffers; 0: DefaultMemory. It does not depend on that either
 	Memory   int64  `json:"memory,omitempty"`
 	Seed     uint64 `json:"seed"`                // of random gates and of noise
@@ -88,7 +88,7 @@ func (r Recipe) openMixture(ctx context.Context, o MixtureOptions) (*moe.Mixture
 	places := recipe.Places{Recipe: filepath.Dir(job.Handle(r).Recipe().Path), Cache: hub.CacheDir()}
 	m, err := moe.Open(ctx, job.Handle(r).Mixture(), places,
 		moe.Options{
-			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
+			Layout: o.Layout, Seed: o.Seed, Threads: o.Threads, Memory: o.Memory, DType: dtype,
 			AllowSame: o.AllowSame,
 		})
 	return m, job.Faulty(err)
@@ -127,7 +127,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 
 	out, err := output.Open(dst, output.Options{
 		Overwrite: o.Overwrite, Resume: o.Resume, Job: key, Tensors: m.Layout(),
-		MaxShard: o.MaxShard, Readers: o.Workers,
+		MaxShard: o.MaxShard, Readers: o.Threads,
 	})
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 
 // validate checks the options and gives the output's type.
 func (o MixtureOptions) validate() (safetensors.DType, error) {
-	common := Options{Workers: o.Workers, Memory: o.Memory, MaxShard: o.MaxShard, DType: o.DType}
+	common := Options{Threads: o.Threads, Memory: o.Memory, MaxShard: o.MaxShard, DType: o.DType}
 	errs := []error{common.Validate()}
 	if o.Layout != "" && o.Layout != moe.Split && o.Layout != moe.Fused {
 		errs = append(errs, fmt.Errorf("layout %.50q: want split or fused: %w", o.Layout, ErrOption))
@@ -205,7 +205,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 
 // newMixtureReport says what is going to be written.
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, key string) *MixtureReport {
-	o.Workers, o.Memory = 0, 0
+	o.Threads, o.Memory = 0, 0
 	r := &MixtureReport{
 		Version: build.Version(), Job: output.JobKept(key), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
 		Options:  o,
@@ -229,7 +229,7 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, key strin
 
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
-	o.Workers, o.Memory = 0, 0
+	o.Threads, o.Memory = 0, 0
 	return output.JobOf(map[string]any{
 		"format": 2, "version": build.Version(), "mixture": string(c.Text),
 		"options": o,

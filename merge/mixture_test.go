@@ -51,7 +51,7 @@ func TestMixtureIsResumed(t *testing.T) {
 	for _, stop := range []int64{1, first.BytesOut / 2, first.BytesOut - 1} {
 		out := filepath.Join(t.TempDir(), "out")
 		ctx, cancel := context.WithCancel(context.Background())
-		_, err := Mix(ctx, m, out, MixtureOptions{Seed: 4, Workers: 2, Progress: func(p Progress) {
+		_, err := Mix(ctx, m, out, MixtureOptions{Seed: 4, Threads: 2, Progress: func(p Progress) {
 			if p.Done >= stop {
 				cancel()
 			}
@@ -78,7 +78,7 @@ func TestMixtureOptionsAreChecked(t *testing.T) {
 	m := parseMixture(t, mixtureText)
 	out := filepath.Join(t.TempDir(), "out")
 	for name, o := range map[string]MixtureOptions{
-		"workers": {Workers: -1}, "memory": {Memory: -1}, "layout": {Layout: "flat"}, "dtype": {DType: "int8"},
+		"workers": {Threads: -1}, "memory": {Memory: -1}, "layout": {Layout: "flat"}, "dtype": {DType: "int8"},
 		"shard": {MaxShard: -1},
 	} {
 		if _, err := Mix(context.Background(), m, out, o); !errors.Is(err, ErrOption) {
@@ -159,7 +159,7 @@ func TestMixtureKeepsToItsMemory(t *testing.T) {
 	debug.FreeOSMemory()
 	before, most := modeltest.Anonymous(t), int64(0)
 	_, err = Mix(context.Background(), m, filepath.Join(dir, "small"),
-		MixtureOptions{Workers: 4, Memory: allowed, Progress: func(Progress) {
+		MixtureOptions{Threads: 4, Memory: allowed, Progress: func(Progress) {
 			most = max(most, modeltest.Anonymous(t)-before)
 		}})
 	if err != nil {
@@ -171,7 +171,7 @@ func TestMixtureKeepsToItsMemory(t *testing.T) {
 	if overhead := int64(4 << 20); most == 0 || most > allowed+overhead {
 		t.Errorf("%d bytes of anonymous memory, %d allowed", most, allowed)
 	}
-	if _, err := Mix(context.Background(), m, filepath.Join(dir, "large"), MixtureOptions{Workers: 1}); err != nil {
+	if _, err := Mix(context.Background(), m, filepath.Join(dir, "large"), MixtureOptions{Threads: 1}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -56,8 +56,8 @@ const DefaultMemory = job.DefaultMemory
 
 // Options are the choices that a recipe does not make. The zero value is ready.
 type Options struct {
-	// goroutines that compute; 0: GOMAXPROCS. The output does not depend on it
-	Workers int `json:"workers,omitempty"`
+	// CPU threads to compute with; 0: one for each processor (GOMAXPROCS). The output does not depend on it
+	Threads int `json:"threads,omitempty"`
 	// bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
 	Memory int64  `json:"memory"`
 	Seed   uint64 `json:"seed"` // of random choices
@@ -98,7 +98,7 @@ type JobOptions job.Options
 // Job is what the work knows of the options, for the packages of this module that do it themselves.
 func (o Options) Job() JobOptions {
 	return JobOptions{
-		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
+		Threads: o.Threads, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != TieIndex,
 		KeepZeros: o.KeepZeros, Device: o.Device,
 	}
@@ -116,8 +116,8 @@ func (o Options) Validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrOption))
 	}
-	if o.Workers < 0 || o.Workers > 4096 {
-		bad("workers %d: want 0 to 4096", o.Workers)
+	if o.Threads < 0 || o.Threads > 4096 {
+		bad("threads %d: want 0 to 4096", o.Threads)
 	}
 	if o.Memory < 0 {
 		bad("memory %d bytes", o.Memory)

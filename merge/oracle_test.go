@@ -94,7 +94,7 @@ func TestStaticMethodsOracle(t *testing.T) {
 			if r, err = Parse(filepath.Join(filepath.Dir(c.dir), "config.yaml"), r.Text()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Models(context.Background(), r, out, Options{Workers: 2, Seed: 42}); err != nil {
+			if _, err := Models(context.Background(), r, out, Options{Threads: 2, Seed: 42}); err != nil {
 				t.Fatal(err)
 			}
 

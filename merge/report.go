@@ -196,7 +196,7 @@ func newReport(w *job.Work, o Options, key string) *Report {
 		Recipe: string(w.Recipe.Text),
 	}
 
-	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output
+	r.Options.Threads, r.Options.Memory = 0, 0 // without effect on the output
 
 	for _, in := range w.Inputs {
 		dir := w.Models[in.Ref].Dir

@@ -68,7 +68,8 @@ func (g *specs) odd() string {
 }
 
 func (g *specs) model() string {
-	return g.one("base", "./a/b", "/abs/dir", "owner/name@main", "a+b", "with space", "no", "7", "a#b", "C:x", "è", "- a")
+	return g.one("base", "./a/b", "/abs/dir", "owner/name@main", "a+b", "with space", "no", "7", "a#b", "C:x", "è",
+		"- a")
 }
 
 func (g *specs) number() any {
@@ -149,7 +150,8 @@ func (g *specs) spec() Spec {
 			"text_decoder": {Models: g.inputs(false), Settings: g.settings()}, "a: b": {Slices: g.slices()},
 		}
 	default:
-		s.Method, s.Settings, s.Models, s.Mediate = recipe.Mediated, nil, g.inputs(true), g.mediate()
+		s.Method, s.Settings = recipe.Mediated, nil
+		s.Models, s.Mediate = g.inputs(true), g.mediate()
 	}
 
 	if g.IntN(2) == 0 {
@@ -429,10 +431,11 @@ dtype: float32
 		t.Errorf("%s\nwant\n%s", r.Text(), want)
 	}
 
+	weighed := func(x any) []Input { return []Input{{Model: sums, Settings: Settings{"weight": x}}} }
 	for said, s := range map[string]Spec{
 		"an empty spec":              {},
-		"weight is NaN":              {Method: "linear", Models: []Input{{Model: sums, Settings: Settings{"weight": nan()}}}},
-		"is no number, bool":         {Method: "linear", Models: []Input{{Model: sums, Settings: Settings{"weight": r}}}},
+		"weight is NaN":              {Method: "linear", Models: weighed(nan())},
+		"is no number, bool":         {Method: "linear", Models: weighed(r)},
 		"Mediate is for method":      {Method: "linear", Models: []Input{{Model: sums}}, Mediate: &Mediate{}},
 		"its settings are Mediate's": {Method: "mediate", Models: []Input{{Model: sums}}, Settings: Settings{"a": 1}},
 		"exclude each other": {

@@ -62,12 +62,12 @@ func TestKeepZeros(t *testing.T) {
 			t.Fatal(name, err)
 		}
 
-		report, err := Models(t.Context(), parse(t, text), kept, Options{KeepZeros: true, Workers: 3})
+		report, err := Models(t.Context(), parse(t, text), kept, Options{KeepZeros: true, Threads: 3})
 		if err != nil {
 			t.Fatal(name, err)
 		}
 
-		if _, err := Models(t.Context(), parse(t, text), again, Options{KeepZeros: true, Workers: 1}); err != nil {
+		if _, err := Models(t.Context(), parse(t, text), again, Options{KeepZeros: true, Threads: 1}); err != nil {
 			t.Fatal(name, err)
 		}
 

@@ -40,7 +40,7 @@ type FileOptions struct {
 	Out       string `json:"-"` // file to write
 	Overwrite bool   `json:"-"` // replace a file there
 	Resume    bool   `json:"-"` // continue an interrupted run of the same job, or start one
-	Threads   int    `json:"-"` // 0: as many as there are processors
+	Threads   int    `json:"-"` // CPU threads; 0: one for each processor
 
 	Progress func(done, of int64) `json:"-"` // values of all; nil: nobody is told
 }

@@ -110,7 +110,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	addRunFlags(f, &o.Options)
 	cli.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
 	cli.MayBeEmpty(cmd, "memory")
-	cli.NotZero(cmd, "alpha", "d-initial", "unshared", "in-parts", "out-parts", "steps", "epochs", "lr-ratio", "save-every")
+	cli.NotZero(cmd, "alpha", "d-initial", "unshared", "in-parts", "out-parts", "steps", "epochs", "lr-ratio",
+		"save-every")
 	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template", "teacher")
 	cli.Texts(cmd, cli.ToLearn, "data")
 	cli.Texts(cmd, cli.ToMeasure, "eval")

@@ -108,7 +108,7 @@ type Options struct {
 	// many tokens as [BackgroundOf] takes are enough.
 	Background [][]int32
 	Seed       uint64 // of random starts (GRACE without Warm, LoRA) and of the masks of side memories
-	Threads    int    // of float64 linear algebra; 0: all
+	Threads    int    // CPU threads of float64 linear algebra; 0: one for each processor
 	// deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
 	KeepZeros bool
 }

@@ -27,7 +27,7 @@ type Device struct {
 
 // Options of [New].
 type Options struct {
-	Threads int // worker threads; 0 means GOMAXPROCS
+	Threads int // CPU threads; 0: one for each processor
 }
 
 // features lists the instruction sets that kernels may use.

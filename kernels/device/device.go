@@ -18,7 +18,7 @@ import (
 
 // Options of [Open].
 type Options struct {
-	Threads int // worker threads of a host device; 0 means GOMAXPROCS
+	Threads int // CPU threads of a host device; 0: one for each processor
 	// bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from
 	// [LargeWork] on
 	Work int64

@@ -13,7 +13,7 @@ type AdamWOptions struct {
 	// fraction of the value, times the learning rate, that a step takes away; default 0 (torch's own is 0.01)
 	WeightDecay float64
 	Master      bool // keep float32 copies of values that are not F32
-	Threads     int  // 0 means GOMAXPROCS
+	Threads     int  // CPU threads; 0: one for each processor
 }
 
 // AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), step for step as

@@ -13,7 +13,7 @@ import (
 type LOMOOptions struct {
 	ClipValue   float64 // largest magnitude of a gradient's element, before GradScale; 0 means no bound
 	WeightDecay float64 // fraction of the value, times the learning rate, that a step takes away; default 0
-	Threads     int     // 0 means GOMAXPROCS
+	Threads     int     // CPU threads; 0: one for each processor
 }
 
 // LOMO is low-memory optimisation (Lv et al., arXiv 2306.09782): plain gradient descent, θ ← θ - η·g, meant to
@@ -91,7 +91,7 @@ type AdaLomoOptions struct {
 	Threshold   float64 // root mean square beyond which a matrix's update is scaled down; 0 means 1
 	ClipValue   float64 // largest magnitude of a gradient's element, before GradScale; 0 means no bound
 	WeightDecay float64 // fraction of the value, times the scaled learning rate, that a step takes away; default 0
-	Threads     int     // 0 means GOMAXPROCS
+	Threads     int     // CPU threads; 0: one for each processor
 }
 
 // AdaLomo is LOMO with an adaptive learning rate (Lv et al., arXiv 2310.10195, algorithm 1, with the decay and

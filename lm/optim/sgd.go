@@ -12,7 +12,7 @@ type SGDOptions struct {
 	Nesterov    bool    // needs momentum, and no dampening
 	WeightDecay float64 // times the value, is added to the gradient; default 0
 	Master      bool    // keep float32 copies of values that are not F32
-	Threads     int     // 0 means GOMAXPROCS
+	Threads     int     // CPU threads; 0: one for each processor
 }
 
 // SGD is gradient descent, step for step as torch.optim.SGD: with g ← g + λ·θ and, from the second step on, b ←

@@ -68,7 +68,7 @@ func TestAdviceInWords(t *testing.T) {
 	for i := range 30 {
 		b.Average = append(b.Average, fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", i))
 	}
-	if got := b.Sentence(); !strings.HasPrefix(got, "Average 30 of 33 groups, and route the embeddings, layer 0 and the ") {
+	if got := b.Sentence(); !strings.HasPrefix(got, "Average 30 of 33 groups, and route the embeddings, layer 0 and") {
 		t.Error(got)
 	}
 

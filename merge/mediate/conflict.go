@@ -21,8 +21,8 @@ import (
 
 // ConflictOptions are the choices of Conflict. The zero value takes what a mediate recipe says, or the defaults of one.
 type ConflictOptions struct {
-	// goroutines that compute; 0: GOMAXPROCS. The result does not depend on it
-	Workers int   `json:"workers,omitempty"`
+	// CPU threads to compute with; 0: one for each processor (GOMAXPROCS). The result does not depend on it
+	Threads int   `json:"threads,omitempty"`
 	Memory  int64 `json:"memory"` // bytes of anonymous memory; 0: merge.DefaultMemory
 	// fraction of the largest differences that count; 0: the recipe's, or 0.2; 1: all
 	Density     float64 `json:"density,omitempty"`
@@ -83,7 +83,7 @@ func noBase(path string) error { return job.Faultf(path, "differences need a bas
 
 // merging checks the options and gives those of the job.
 func (o ConflictOptions) merging() (job.Options, error) {
-	own := job.Options{Workers: o.Workers, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite, Device: o.Device}
+	own := job.Options{Threads: o.Threads, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite, Device: o.Device}
 	if !(o.Density >= 0 && o.Density <= 1) {
 		return own, fmt.Errorf("density %v: want 0 to 1: %w", o.Density, merge.ErrOption)
 	}
@@ -91,7 +91,7 @@ func (o ConflictOptions) merging() (job.Options, error) {
 		return own, fmt.Errorf("granularity %.50q: want %s: %w", o.Granularity,
 			strings.Join(granularities(), ", "), merge.ErrOption)
 	}
-	return own, merge.Options{Workers: o.Workers, Memory: o.Memory}.Validate()
+	return own, merge.Options{Threads: o.Threads, Memory: o.Memory}.Validate()
 }
 
 // settings are the options where they say something, else the recipe's, else the defaults.

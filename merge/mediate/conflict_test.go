@@ -155,11 +155,11 @@ func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
 
 	var want string
 	for _, o := range []ConflictOptions{
-		{Workers: 1},
-		{Workers: 2},
-		{Workers: 3, Memory: 64 << 20},
-		{Workers: 7, Memory: 256 << 20},
-		{Workers: 2, Memory: 1 << 40},
+		{Threads: 1},
+		{Threads: 2},
+		{Threads: 3, Memory: 64 << 20},
+		{Threads: 7, Memory: 256 << 20},
+		{Threads: 2, Memory: 1 << 40},
 	} {
 		for _, model := range models {
 			o.Granularity = "tensor"
@@ -227,7 +227,7 @@ func TestConflictOfWords(t *testing.T) {
 				for _, workers := range []int{1, 3} {
 					got, err := Conflict(t.Context(),
 						parse(t, strings.ReplaceAll(text, "D", filepath.Join(dir, fmt.Sprint(n), kind))),
-						ConflictOptions{Density: density, Workers: workers})
+						ConflictOptions{Density: density, Threads: workers})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -357,7 +357,7 @@ func (e *Experts) weighted(weights []float64) []experts.Weighted {
 
 // ExportOptions are the choices of Export. The zero value is ready.
 type ExportOptions struct {
-	Workers   int                     // goroutines; 0: GOMAXPROCS. The output does not depend on it
+	Threads   int                     // CPU threads; 0: one for each processor. The output does not depend on it
 	MaxShard  int64                   // bytes per file; 0: no bound
 	Overwrite bool                    // replace an existing checkpoint once the new one is complete
 	Resume    bool                    // continue an interrupted export
@@ -379,8 +379,8 @@ type Exported struct {
 // dst. One weight of 1 restores what was kept of an expert, bit for bit. The hashes of the experts that it
 // takes are compared first; that of the dense model is left to Verify.
 func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o ExportOptions) (*Exported, error) {
-	if len(weights) != len(e.members) || o.Workers < 0 || o.MaxShard < 0 {
-		return nil, fmt.Errorf("%d weights for %d experts, %d workers: %w", len(weights), len(e.members), o.Workers,
+	if len(weights) != len(e.members) || o.Threads < 0 || o.MaxShard < 0 {
+		return nil, fmt.Errorf("%d weights for %d experts, %d threads: %w", len(weights), len(e.members), o.Threads,
 			output.ErrOption)
 	}
 
@@ -472,15 +472,15 @@ func (e *Experts) checkUsed(ctx context.Context, weights []float64) error {
 func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safetensors.Info, weights []float64,
 	o ExportOptions, r *Exported,
 ) error {
-	workers := o.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
+	threads := o.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
 	}
 
 	var done int64
 	for _, info := range infos {
 		if !out.Done(info.Name) {
-			if err := e.exportTensor(ctx, out, info, weights, workers); err != nil {
+			if err := e.exportTensor(ctx, out, info, weights, threads); err != nil {
 				return err
 			}
 			if err := out.Written(info.Name); err != nil {
@@ -520,7 +520,7 @@ const exportChunks = 16
 
 // exportTensor writes one tensor, parts of it side by side.
 func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info safetensors.Info, weights []float64,
-	workers int,
+	threads int,
 ) error {
 	dense, err := e.dense.Bytes(info.Name)
 	if err != nil {
@@ -529,7 +529,7 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 	defer func() { _ = e.dense.Release(info.Name) }() // a failing release costs memory alone
 
 	g, ctx := mmapsafe.WithContext(ctx)
-	g.SetLimit(workers)
+	g.SetLimit(threads)
 
 	if !slices.Contains(e.manifest.Routed, info.Name) {
 		const piece = 4 << 20

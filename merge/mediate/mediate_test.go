@@ -206,7 +206,7 @@ func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 				}
 			}
 
-			dir, _ := mediated(t, own, merge.Options{MaxShard: size, Workers: i + 1, Memory: 200 << 20})
+			dir, _ := mediated(t, own, merge.Options{MaxShard: size, Threads: i + 1, Memory: 200 << 20})
 			parts := map[string]string{}
 			for _, name := range trio {
 				for tensor, data := range mergetest.Tensors(t, filepath.Join(dir, sideFolder, experts.FileOf(name))) {
@@ -235,10 +235,10 @@ func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
 		for _, o := range []merge.Options{
-			{Workers: 1},
-			{Workers: 2, Memory: 64 << 20},
-			{Workers: 5, Memory: 300 << 20},
-			{Workers: 3, Memory: 1 << 40},
+			{Threads: 1},
+			{Threads: 2, Memory: 64 << 20},
+			{Threads: 5, Memory: 300 << 20},
+			{Threads: 3, Memory: 1 << 40},
 		} {
 			dir, _ := mediated(t, text, o)
 			got := mergetest.Files(t, dir)

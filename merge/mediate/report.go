@@ -17,7 +17,7 @@ type ConflictGroup struct {
 	Shift []float64 `json:"shift"`
 }
 
-// ConflictReport is how much models contradict each other. Nothing in it depends on the number of workers or on how the
+// ConflictReport is how much models contradict each other. Nothing in it depends on the number of threads or on how the
 // files are split, but for Seconds.
 type ConflictReport struct {
 	Version     string          `json:"version"`

@@ -188,7 +188,7 @@ func (o Options) course() settings {
 
 // job identifies a search, so that a journal is only continued by the same one.
 func (o Options) job(text []byte) string {
-	o.Merge.Workers, o.Merge.Memory = 0, 0
+	o.Merge.Threads, o.Merge.Memory = 0, 0
 	h := sha256.New()
 	// Options are numbers and strings, which JSON can always express.
 	_ = json.NewEncoder(h).Encode(map[string]any{

@@ -30,7 +30,7 @@ const DefaultMemory = 1 << 30
 
 // Options are the choices that a recipe does not make, as the work needs them.
 type Options struct {
-	Workers        int   // goroutines that compute; 0: GOMAXPROCS
+	Threads        int   // goroutines that compute; 0: GOMAXPROCS
 	Memory         int64 // bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
 	Seed           uint64
 	DType          string         // of the output, see [DType]; empty: as the recipe says
@@ -205,12 +205,12 @@ func (w *Work) StatisticsFiles() (paths []string) {
 
 // Engine is how the engine is to run.
 func (w *Work) Engine() stream.Options {
-	workers := w.Options.Workers
+	workers := w.Options.Threads
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	return stream.Options{
-		Workers: workers, Memory: cmp.Or(w.Options.Memory, DefaultMemory), AllowNonFinite: w.Options.AllowNonFinite,
+		Threads: workers, Memory: cmp.Or(w.Options.Memory, DefaultMemory), AllowNonFinite: w.Options.AllowNonFinite,
 		Device: w.Options.Device,
 	}
 }

@@ -139,7 +139,7 @@ func (p problem) try() ([]float32, error) {
 
 	sink := &memory{data: map[string][]byte{}}
 	if _, err := stream.Run(context.Background(), []stream.Group{{Items: []*stream.Item{it}, Program: prog}}, sink,
-		stream.Options{Workers: max(1, p.work), AllowNonFinite: p.half}); err != nil {
+		stream.Options{Threads: max(1, p.work), AllowNonFinite: p.half}); err != nil {
 		return nil, err
 	}
 

@@ -25,7 +25,7 @@ func (m *Mixture) divide() error {
 
 	rows := int64(len(m.Config.Experts) + len(m.Config.Shared))
 	gates := 2 * 4 * rows * int64(m.base.Layers) * int64(m.base.Hidden) // as they are computed, and as they are written
-	if m.workers = m.options.Workers; m.workers == 0 {
+	if m.workers = m.options.Threads; m.workers == 0 {
 		m.workers = runtime.GOMAXPROCS(0)
 	}
 

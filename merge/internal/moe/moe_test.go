@@ -361,7 +361,7 @@ func TestOutputDoesNotDependOnWorkers(t *testing.T) {
 	text = strings.Replace(text, "gate_mode: hidden", "gate_mode: random", 1)
 	var all []*memory
 	for _, workers := range []int{1, 2, 5} {
-		_, out := build(t, text, nano, Options{Workers: workers, Seed: 11})
+		_, out := build(t, text, nano, Options{Threads: workers, Seed: 11})
 		all = append(all, out)
 	}
 

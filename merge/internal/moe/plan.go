@@ -34,7 +34,7 @@ const (
 type Options struct {
 	Layout    string            // Split (the default) or Fused
 	Seed      uint64            // of random gates and noise
-	Workers   int               // goroutines; 0: GOMAXPROCS. The output does not depend on it
+	Threads   int               // goroutines; 0: GOMAXPROCS. The output does not depend on it
 	Memory    int64             // bytes of anonymous memory for buffers, gates and activations; 0: 1 GiB. Nor on that
 	DType     safetensors.DType // 0: as the recipe says
 	AllowSame bool              // all experts may be the same model, for training afterwards

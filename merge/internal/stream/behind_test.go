@@ -19,7 +19,7 @@ func TestReadBehind(t *testing.T) {
 	for workers, want := range map[int]bool{1: false, 2: true} {
 		s := &readingSink{}
 		if _, err := Run(context.Background(), groups(item(t, "w", make([]byte, 400), func() {})), s,
-			Options{Workers: workers}); err != nil {
+			Options{Threads: workers}); err != nil {
 			t.Fatal(err)
 		}
 

@@ -17,7 +17,7 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 	// Order counts: one statistic to a segment. It does not: one to a worker, which is less memory to combine.
 	n := len(segments)
 	if p.Shared {
-		n = e.o.Workers
+		n = e.o.Threads
 	}
 
 	stats := make([]any, n)
@@ -45,7 +45,7 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 		return nil, err
 	}
 
-	// Workers that had nothing to do have no statistic.
+	// Threads that had nothing to do have no statistic.
 	return slices.DeleteFunc(stats, func(s any) bool { return s == nil && p.Shared }), nil
 }
 

@@ -81,7 +81,7 @@ func TestRunConverts(t *testing.T) {
 					}
 
 					out := &kept{data: map[string][]byte{}}
-					if _, err := Run(t.Context(), groups(it), out, Options{Workers: workers}); err != nil {
+					if _, err := Run(t.Context(), groups(it), out, Options{Threads: workers}); err != nil {
 						t.Fatal(err)
 					}
 					if !bytes.Equal(out.data["w"], want) {
@@ -98,20 +98,20 @@ func TestBudget(t *testing.T) {
 	list := groups(item(t, "small", make([]byte, 400), nil), item(t, "large", make([]byte, 4<<20), nil))
 	last := int64(0)
 	for workers := 1; workers <= 8; workers *= 2 {
-		n, err := Budget(list, Options{Workers: workers, Memory: 1 << 40})
+		n, err := Budget(list, Options{Threads: workers, Memory: 1 << 40})
 		if err != nil || n <= last {
 			t.Errorf("%d workers take %d bytes, fewer %d: %v", workers, n, last, err)
 		}
 
 		for _, allowed := range []int64{n, n - 1} {
-			if got, err := Budget(list, Options{Workers: workers, Memory: allowed}); err == nil && got > allowed {
+			if got, err := Budget(list, Options{Threads: workers, Memory: allowed}); err == nil && got > allowed {
 				t.Errorf("%d bytes of %d allowed", got, allowed)
 			}
 		}
 		last = n
 	}
 
-	if _, err := Budget(list, Options{Workers: 4, Memory: 1 << 10}); err == nil {
+	if _, err := Budget(list, Options{Threads: 4, Memory: 1 << 10}); err == nil {
 		t.Error("a kilobyte is enough")
 	}
 }

@@ -19,14 +19,14 @@ func Budget(groups []Group, o Options) (int64, error) {
 // group. The error wraps [ErrMemory] where one worker is too many.
 func fit(groups []Group, o Options) (Options, int64, error) {
 	name, most := largest(groups)
-	over := sort.Search(o.Workers, func(w int) bool { return reserve(groups, w+1)+most > o.Memory })
-	if over == 0 && o.Workers > 0 {
+	over := sort.Search(o.Threads, func(w int) bool { return reserve(groups, w+1)+most > o.Memory })
+	if over == 0 && o.Threads > 0 {
 		need := reserve(groups, 1) + most
 		return o, 0, fmt.Errorf("tensor %q needs %d KiB with one thread, %d KiB are allowed: %w", name, need>>10+1,
 			o.Memory>>10, ErrMemory)
 	}
-	o.Workers = over
-	return o, reserve(groups, o.Workers), nil
+	o.Threads = over
+	return o, reserve(groups, o.Threads), nil
 }
 
 // largest is the group that needs the most memory, by the name of its first tensor.

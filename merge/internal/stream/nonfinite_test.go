@@ -47,7 +47,7 @@ func TestLostNonFinite(t *testing.T) {
 		"none": {func(b *method.Block) { copy(b.Out, b.X[0]) }, nil, nil},
 	} {
 		g := Group{Items: []*Item{broken(t, 100, c.at)}, Program: &method.Program{Apply: c.apply}}
-		r, err := Run(t.Context(), []Group{g}, &sink{}, Options{Workers: 2, AllowNonFinite: true})
+		r, err := Run(t.Context(), []Group{g}, &sink{}, Options{Threads: 2, AllowNonFinite: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@
 //
 //	drivers   one for each group under way, at most three: hand segments to the workers and wait, pass by pass. The
 //	          next group begins while the last segments of this one are computed
-//	workers   o.Workers: read, compute, round; each owns buffers for one block
+//	workers   o.Threads: read, compute, round; each owns buffers for one block
 //	writers   two: take finished segments from the channel full and give their buffers back through free
 //
 // Nothing grows with the model: workers' and writers' buffers are allocated once (fit.go finds how many fit the
@@ -89,7 +89,7 @@ type Behind interface{ ReadBehind(bytes int64) }
 
 // Options of [Run].
 type Options struct {
-	Workers int   // at most; 0: GOMAXPROCS
+	Threads int   // at most; 0: GOMAXPROCS
 	Memory  int64 // bytes of anonymous memory; 0: 1 GiB
 	// Device, where it is a GPU, does the tasks of groups that it can; results may then differ from the CPU's
 	// by roundings of float32 and in the sign of zeros. nil: the CPU does all.
@@ -135,15 +135,15 @@ type Group struct {
 
 // Result is what a run found.
 type Result struct {
-	Workers   int // that ran: fewer than the options say where memory is short
+	Threads   int // that ran: fewer than the options say where memory is short
 	OnDevice  int // tensors that the device merged or counted
 	NonFinite []NonFinite
 }
 
 // Run merges groups in their order. The context cancels between segments.
 func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, error) {
-	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
 	}
 	if o.Memory <= 0 {
 		o.Memory = 1 << 30
@@ -155,7 +155,7 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	}
 
 	// reading back computes sums, which a single worker leaves no thread for
-	if b, ok := sink.(Behind); ok && o.Workers > 1 {
+	if b, ok := sink.(Behind); ok && o.Threads > 1 {
 		_, most := largest(groups)
 		b.ReadBehind(o.Memory - reserved - most)
 	}
@@ -164,10 +164,10 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	defer cancel(nil)
 
 	e := &engine{
-		o: o, away: Away(o.Device), reserved: reserved, result: Result{Workers: o.Workers}, sink: sink,
-		ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers),
+		o: o, away: Away(o.Device), reserved: reserved, result: Result{Threads: o.Threads}, sink: sink,
+		ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Threads),
 	}
-	e.free = make(chan []byte, 2*o.Workers+writers)
+	e.free = make(chan []byte, 2*o.Threads+writers)
 	e.room = sync.NewCond(&e.mu)
 	buffers, free := output.Memory(cap(e.free), chunkSize(groups))
 	defer free()
@@ -275,7 +275,7 @@ func width(d safetensors.DType) int64 { return int64(d.Bits() / 8) }
 // run starts workers, writers and drivers and waits for them.
 func (e *engine) run(groups []Group) {
 	var workers, writing, driving sync.WaitGroup
-	for i := range e.o.Workers {
+	for i := range e.o.Threads {
 		workers.Go(func() {
 			debug.SetPanicOnFault(true)
 			ws := &workspace{id: i}

@@ -85,7 +85,7 @@ func TestRunWritesAll(t *testing.T) {
 	}
 	items[2].Done = true
 	_, err := Run(context.Background(), groups(items...), s, Options{
-		Workers:  3,
+		Threads:  3,
 		Written:  func(name string) error { done = append(done, name); return nil },
 		Progress: func(n int64) { mu.Lock(); total += n; mu.Unlock() },
 	})
@@ -109,22 +109,22 @@ func TestFailures(t *testing.T) {
 		return groups(items...)
 	}
 
-	if _, err := Run(context.Background(), many(), &sink{fail: "c"}, Options{Workers: 2}); !errors.Is(err, errSink) {
+	if _, err := Run(context.Background(), many(), &sink{fail: "c"}, Options{Threads: 2}); !errors.Is(err, errSink) {
 		t.Errorf("failing sink: %v", err)
 	}
 
 	if _, err := Run(context.Background(), many(), &sink{},
-		Options{Workers: 2, Written: func(string) error { return errSink }}); !errors.Is(err, errSink) {
+		Options{Threads: 2, Written: func(string) error { return errSink }}); !errors.Is(err, errSink) {
 		t.Errorf("failing callback: %v", err)
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err := Run(ctx, many(), &sink{}, Options{Workers: 2, Written: func(string) error { cancel(); return nil }})
+	_, err := Run(ctx, many(), &sink{}, Options{Threads: 2, Written: func(string) error { cancel(); return nil }})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 
-	if _, err := Run(context.Background(), many(), &sink{}, Options{Workers: 2, Memory: 1 << 10}); !errors.Is(err,
+	if _, err := Run(context.Background(), many(), &sink{}, Options{Threads: 2, Memory: 1 << 10}); !errors.Is(err,
 		ErrMemory) {
 		t.Errorf("no memory: %v", err)
 	}
@@ -151,16 +151,16 @@ func TestFewerWorkers(t *testing.T) {
 	want, last := &whole{}, 1001
 	for _, memory := range []int64{0, 10 << 20, 600 << 10} {
 		got := &whole{}
-		r, err := Run(t.Context(), groups(item(t, "a", values(3000), nil)), got, Options{Workers: 1000, Memory: memory})
+		r, err := Run(t.Context(), groups(item(t, "a", values(3000), nil)), got, Options{Threads: 1000, Memory: memory})
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		if r.Workers >= last || r.Workers < 1 {
-			t.Errorf("%d bytes: %d workers, %d before", memory, r.Workers, last)
+		if r.Threads >= last || r.Threads < 1 {
+			t.Errorf("%d bytes: %d workers, %d before", memory, r.Threads, last)
 		}
 
-		last = r.Workers
+		last = r.Threads
 
 		if memory == 0 {
 			want = got
@@ -199,7 +199,7 @@ func TestShortened(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, err = Run(context.Background(), groups(item(t, "w", data, func() {})), &sink{}, Options{Workers: 2})
+	_, err = Run(context.Background(), groups(item(t, "w", data, func() {})), &sink{}, Options{Threads: 2})
 	if !errors.Is(err, safetensors.ErrTruncated) {
 		t.Errorf("shortened input: %v", err)
 	}

@@ -20,7 +20,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 	defer e.alone.Unlock()
 
 	r := segments[0].run
-	w := &method.Whole{Threads: e.o.Workers, Stop: func() error { return context.Cause(e.ctx) }}
+	w := &method.Whole{Threads: e.o.Threads, Stop: func() error { return context.Cause(e.ctx) }}
 	err := e.gather(p, w, segments)
 	if err == nil {
 		err = e.wholeStat(r, w)

@@ -97,7 +97,7 @@ func TestZerosAreCounted(t *testing.T) {
 			var got *Zeros
 			to := &collected{data: make([]byte, 4*n)}
 			_, err := Run(t.Context(), []Group{{Items: []*Item{it}, Program: p}}, to, Options{
-				Workers: workers, Noted: func(_ string, n Note) error { got = n.Zeros; return nil },
+				Threads: workers, Noted: func(_ string, n Note) error { got = n.Zeros; return nil },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -120,13 +120,13 @@ func TestZerosAreCounted(t *testing.T) {
 func TestMemoryBoundsWorkers(t *testing.T) {
 	list := groups(item(t, "small", values(100), nil), item(t, "large", values(3*method.BlockSize), nil))
 	list[1].Program = &method.Program{Memory: 1 << 20, Apply: list[1].Program.Apply}
-	one, err := Budget(list, Options{Workers: 1, Memory: 1 << 40})
+	one, err := Budget(list, Options{Threads: 1, Memory: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	for memory := one - 3; memory < one+(4<<20); memory += 99_991 {
-		o, buffers, err := fit(list, Options{Workers: 9, Memory: memory})
+		o, buffers, err := fit(list, Options{Threads: 9, Memory: memory})
 		if memory < one {
 			if !errors.Is(err, ErrMemory) {
 				t.Errorf("%d bytes: %v", memory, err)
@@ -138,11 +138,11 @@ func TestMemoryBoundsWorkers(t *testing.T) {
 		}
 
 		_, most := largest(list)
-		if buffers != reserve(list, o.Workers) || buffers+most > memory {
-			t.Errorf("%d workers take %d bytes of %d", o.Workers, buffers+most, memory)
+		if buffers != reserve(list, o.Threads) || buffers+most > memory {
+			t.Errorf("%d workers take %d bytes of %d", o.Threads, buffers+most, memory)
 		}
-		if o.Workers < 9 && reserve(list, o.Workers+1)+most <= memory {
-			t.Errorf("%d bytes have room for more than %d workers", memory, o.Workers)
+		if o.Threads < 9 && reserve(list, o.Threads+1)+most <= memory {
+			t.Errorf("%d bytes have room for more than %d workers", memory, o.Threads)
 		}
 	}
 }

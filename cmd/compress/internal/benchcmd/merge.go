@@ -74,7 +74,7 @@ func mixedCases(ctx context.Context, dev kernels.Device, b *bed, s shape) (cases
 
 		cases = append(cases, timed{
 			name: "merge " + c.method, bytes: (models + 1) * size,
-			run:   func() error { _, err := merge.Models(ctx, r, out, merge.Options{Workers: workers}); return err },
+			run:   func() error { _, err := merge.Models(ctx, r, out, merge.Options{Threads: workers}); return err },
 			after: func() error { return os.RemoveAll(out) },
 		})
 	}
@@ -84,7 +84,7 @@ func mixedCases(ctx context.Context, dev kernels.Device, b *bed, s shape) (cases
 	return append(cases, timed{
 		name: "conflict of two models", bytes: 3 * size,
 		run: func() error {
-			_, err := mediate.Conflict(ctx, r, mediate.ConflictOptions{Workers: workers})
+			_, err := mediate.Conflict(ctx, r, mediate.ConflictOptions{Threads: workers})
 			return err
 		},
 	}), err

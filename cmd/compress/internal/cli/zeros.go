@@ -36,7 +36,8 @@ func CheckZeros(set *pflag.FlagSet) (err error) {
 			standard = said[1]
 		}
 		if f.Annotations[zeroMark] != nil || f.DefValue == "0" && otherNumber.MatchString(standard) {
-			err = Usagef("--%s 0: want another number than 0 (HINT: leave it out for the default: %s)", f.Name, standard)
+			err = Usagef("--%s 0: want another number than 0 (HINT: leave it out for the default: %s)", f.Name,
+				standard)
 		}
 	})
 	return err

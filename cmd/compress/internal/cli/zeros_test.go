@@ -9,11 +9,12 @@ import (
 
 // TestCheckZeros: a 0 that would stand for another number is refused; one that means what it says is not.
 func TestCheckZeros(t *testing.T) {
+	const said = " 0: want another number than 0 (HINT: leave it out for the default: "
 	for _, c := range []struct{ flag, value, want string }{
-		{"rank", "0", "--rank 0: want another number than 0 (HINT: leave it out for the default: 8; less for few layers)"},
-		{"share", "0.0", "--share 0: want another number than 0 (HINT: leave it out for the default: 0.25)"},
-		{"alpha", "0", "--alpha 0: want another number than 0 (HINT: leave it out for the default: 16)"},
-		{"steps", "0", "--steps 0: want another number than 0 (HINT: leave it out for the default: one pass)"},
+		{"rank", "0", "--rank" + said + "8; less for few layers)"},
+		{"share", "0.0", "--share" + said + "0.25)"},
+		{"alpha", "0", "--alpha" + said + "16)"},
+		{"steps", "0", "--steps" + said + "one pass)"},
 		{"rank", "1", ""},
 		{"limit", "0", ""},
 		{"swaps", "0", ""},

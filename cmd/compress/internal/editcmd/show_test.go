@@ -166,7 +166,10 @@ func TestHintSubject(t *testing.T) {
 	for _, c := range []struct{ prompt, subject, want string }{
 		{"Ada was born in", "ada", `did you mean --subject "Ada"?`},
 		{"{} was born in", "Ada", `write the subject into the prompt: --prompt "Ada was born in"`},
-		{"Ada was born in", "Bob", "the subject is the part of the prompt that the fact is about, written as it is there"},
+		{
+			"Ada was born in", "Bob",
+			"the subject is the part of the prompt that the fact is about, written as it is there",
+		},
 	} {
 		if got := hintSubject(c.prompt, c.subject); got != c.want {
 			t.Errorf("%q in %q: %s", c.subject, c.prompt, got)

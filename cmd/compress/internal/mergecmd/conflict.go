@@ -61,7 +61,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 
 	bar := j.ByteBars()
 	result, err := mediate.Conflict(j.Ctx, r, mediate.ConflictOptions{
-		Workers: threads, Memory: memory, Density: o.Density, Granularity: o.Granularity, AllowNonFinite: o.NonFinite,
+		Threads: threads, Memory: memory, Density: o.Density, Granularity: o.Granularity, AllowNonFinite: o.NonFinite,
 		Device:   dev,
 		Progress: func(p merge.Progress) { bar.Show("comparing", p.Done, p.Total) },
 	})

@@ -50,7 +50,7 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 
 	bar := j.ByteBars()
 	r, err := e.Export(j.Ctx, o.Out, weights, mediate.ExportOptions{
-		Workers: threads, MaxShard: shard, Overwrite: o.Overwrite, Resume: o.Resume,
+		Threads: threads, MaxShard: shard, Overwrite: o.Overwrite, Resume: o.Resume,
 		Progress: func(done, total int64) { bar.Show("exporting", done, total) },
 	})
 

@@ -167,7 +167,7 @@ func (b *bench) make() (*search.Judge, error) {
 	}
 
 	o := search.JudgeOptions{Device: dev, Aims: aims, Merge: b.spec.Merge, OnDisk: b.onDisk, Folders: b.folders}
-	o.Merge.Workers, o.Merge.Memory = max(1, dev.Info().Threads), b.memory
+	o.Merge.Threads, o.Merge.Memory = max(1, dev.Info().Threads), b.memory
 	o.Merge.Mediator = mediate.Mediator() // which no specification carries
 	return search.NewJudge(b.spec.Path, dir, o)
 }

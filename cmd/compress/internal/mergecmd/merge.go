@@ -124,7 +124,7 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 	}
 
 	opts := merge.Options{
-		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
+		Threads: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
 		Missing:  merge.Missing(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
 		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros, Mediator: mediate.Mediator(),

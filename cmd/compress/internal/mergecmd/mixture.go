@@ -22,7 +22,7 @@ func mix(j *cli.Job, m merge.Recipe, o Options, common merge.Options) (any, erro
 	}
 
 	opts := merge.MixtureOptions{
-		Workers: common.Workers, Memory: common.Memory, Seed: common.Seed, DType: common.DType,
+		Threads: common.Threads, Memory: common.Memory, Seed: common.Seed, DType: common.DType,
 		MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
 		Overwrite: o.Overwrite, Resume: o.Resume,
 	}

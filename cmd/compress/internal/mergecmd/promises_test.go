@@ -81,7 +81,7 @@ func TestOptionsOfTheLibrary(t *testing.T) {
 	}
 
 	want := merge.Options{
-		Workers:        3,
+		Threads:        3,
 		Memory:         64 << 20,
 		Seed:           9,
 		DType:          "bfloat16",

@@ -39,7 +39,7 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 	r, err := mediate.Recommend(j.Ctx, o.Base, models, mediate.RecommendOptions{
 		KeepBase: o.KeepBase,
 		ConflictOptions: mediate.ConflictOptions{
-			Workers: threads, Memory: memory, AllowNonFinite: o.NonFinite, Device: dev,
+			Threads: threads, Memory: memory, AllowNonFinite: o.NonFinite, Device: dev,
 			Progress: func(p merge.Progress) { bar.Show("comparing", p.Done, p.Total) },
 		},
 	})

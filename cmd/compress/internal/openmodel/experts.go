@@ -253,8 +253,8 @@ func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64
 // Whole refuses a choice that splits requests, for those who compute them in one way.
 func (c Choice) Whole() error {
 	if c.fixed == nil && c.policy.By != "" {
-		return cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way (HINT: leave out " +
-			"by=sentence)")
+		return cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way " +
+			"(HINT: leave out by=sentence)")
 	}
 	return nil
 }

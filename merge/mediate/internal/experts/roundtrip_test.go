@@ -93,7 +93,7 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 
 	run := func(p *method.Program) {
 		t.Helper()
-		o := stream.Options{Workers: 2, Memory: 64 << 20}
+		o := stream.Options{Threads: 2, Memory: 64 << 20}
 		groups := []stream.Group{{Items: []*stream.Item{it}, Program: p}}
 		if _, err := stream.Inspect(t.Context(), groups, o); err != nil {
 			t.Fatal(err)
