@@ -55,7 +55,7 @@ func lessons(t *testing.T) (list []lesson) {
 	return list
 }
 
-// TestTutorialLines: every command of the README, the tutorials and the how-tos is one that the program takes.
+// TestTutorialLines: the program takes every command of the README, the tutorials and the how-tos.
 func TestTutorialLines(t *testing.T) {
 	check := func(page, line string) {
 		line, _, _ = strings.Cut(line, " | ")
@@ -91,10 +91,10 @@ func TestTutorialLines(t *testing.T) {
 	}
 }
 
-// TestTutorials runs the commands of the tutorials and of the README where the model is: COMPRESS_REAL_MODEL names a folder with
-// SmolLM2-135M-Instruct, COMPRESS_REAL_DATA one with the texts that the tutorials fetch (valid.txt and test.txt of
-// WikiText-2, tinyshakespeare.txt). Every command ends well, and each line that the page shows is printed: figures
-// apart, which differ between processors, and what models say. With -rewrite the pages get what is printed.
+// TestTutorials runs the commands of the tutorials and of the README where the model is: COMPRESS_REAL_MODEL names a
+// folder with SmolLM2-135M-Instruct, COMPRESS_REAL_DATA one with the texts that the tutorials fetch (valid.txt and
+// test.txt of WikiText-2, tinyshakespeare.txt). Every command ends well, and each line that the page shows is printed:
+// figures apart, which differ between processors, and what models say. With -rewrite the pages get what is printed.
 func TestTutorials(t *testing.T) {
 	model, data := os.Getenv("COMPRESS_REAL_MODEL"), os.Getenv("COMPRESS_REAL_DATA")
 	if model == "" || data == "" {
