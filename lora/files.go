@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/failure"
@@ -134,7 +135,8 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 			dir, ErrUnsupported), "--model names the base")
 	}
 
-	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil
+	return a, []string{"its files do not say how the base names its matrices; taken is what fits them, the names " +
+		"of " + strings.Join(names, ", ") + " (HINT: --model takes them from a base)"}, nil
 }
 
 // stored is a base in a folder as the readers of native adapters want it.
