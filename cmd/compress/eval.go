@@ -31,13 +31,13 @@ func evalCmd(a *cli.App) *cobra.Command {
 			"compress eval --model-url http://127.0.0.1:8080 --tokenizer MODEL --tasks my-task.yaml --out run",
 		Habit: []string{"tasks", "out"},
 		Args:  cobra.MaximumNArgs(1), Resumes: true,
-		Check: func(_ *cli.Job, args []string) error {
+		Check: func(_ *cli.Job, args []string) error { return evalcmd.CheckFlags(args, o) },
+		Run: func(j *cli.Job, args []string) (any, error) {
 			if cmd.Flags().Changed("log-samples") && o.Samples && o.Out == "" {
-				return cli.Usagef("--log-samples without --out: there is nowhere to write them (HINT: add --out DIR)")
+				return nil, cli.Usagef("--log-samples without --out: there is nowhere to write them (HINT: add --out DIR)")
 			}
-			return evalcmd.CheckFlags(args, o)
+			return evalcmd.Run(j, args, o)
 		},
-		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args, o) },
 	})
 
 	f := cmd.Flags()
