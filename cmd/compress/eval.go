@@ -34,7 +34,8 @@ func evalCmd(a *cli.App) *cobra.Command {
 		Check: func(_ *cli.Job, args []string) error { return evalcmd.CheckFlags(args, o) },
 		Run: func(j *cli.Job, args []string) (any, error) {
 			if cmd.Flags().Changed("log-samples") && o.Samples && o.Out == "" {
-				return nil, cli.Usagef("--log-samples without --out: there is nowhere to write them (HINT: add --out DIR)")
+				return nil, cli.Usagef("--log-samples: there is nowhere to write them without --out (HINT: add " +
+					"--out DIR)")
 			}
 			return evalcmd.Run(j, args, o)
 		},

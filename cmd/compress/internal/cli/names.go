@@ -112,8 +112,8 @@ func checkAdapter(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case path != "" && errors.Is(err, fs.ErrNotExist):
-		return failure.Hinted(fmt.Errorf("adapter %s: %w", path, fs.ErrNotExist), "give the folder of an adapter, with "+
-			"adapter_config.json and adapter_model.safetensors, a GGUF file, or owner/name of the hub")
+		return failure.Hinted(fmt.Errorf("adapter %s: %w", path, fs.ErrNotExist), "give the folder of an adapter, "+
+			"with adapter_config.json and adapter_model.safetensors, a GGUF file, or owner/name of the hub")
 	case err != nil || stat.IsDir():
 		return nil // said by who reads it
 	case models.IsGGUF(path) && IsAdapter(path):

@@ -100,8 +100,8 @@ func withoutData(err error) error {
 	if !errors.Is(err, task.ErrNoData) {
 		return err
 	}
-	return failure.Hinted(err, "compress eval tasks fetch TASK --out DIR downloads the data of tasks that come with the "+
-		"program; --task-data DIR says where data are")
+	return failure.Hinted(err, "compress eval tasks fetch TASK --out DIR downloads the data of tasks that come with "+
+		"the program; --task-data DIR says where data are")
 }
 
 // evaluation is where results go.
