@@ -8,7 +8,6 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -24,15 +23,13 @@ func Example() {
 	ctx := context.Background()
 	dev := must(device.Open("auto", device.Options{}))
 	model := must(lm.Load(ctx, "testdata/nano/base", dev, lm.Options{}))
+	calib := must(model.Sample(ctx, "testdata/nano/text/calib.txt", corpus.SampleOptions{Samples: 32, SeqLen: 256}))
+	test := must(model.Cut(ctx, "testdata/nano/text/test.txt", corpus.CutOptions{SeqLen: 256}))
 
-	tok := must(tokenizer.Load("testdata/nano/base"))
-	calib := must(corpus.Sample(ctx, "testdata/nano/text/calib.txt", tok,
-		corpus.SampleOptions{Samples: 32, SeqLen: 256}))
-	test := must(corpus.Cut(ctx, "testdata/nano/text/test.txt", tok, corpus.CutOptions{SeqLen: 256}))
-
-	before := must(model.Forward(ctx, test.IDs, lm.ForwardOptions{}))
+	before := must(model.Perplexity(ctx, test, nil))
 	report := must(prune.Model(ctx, model, calib, prune.Options{Metric: prune.Wanda(), Sparsity: 0.5}))
-	after := must(model.Forward(ctx, test.IDs, lm.ForwardOptions{}))
-	fmt.Printf("%.0f %% zeros, loss %.2f before and %.2f after\n", 100*report.Total.Sparsity, before.Loss, after.Loss)
-	// Output: 50 % zeros, loss 0.65 before and 0.77 after
+	after := must(model.Perplexity(ctx, test, nil))
+	fmt.Printf("%.0f %% zeros, perplexity %.2f before and %.2f after\n",
+		100*report.Total.Sparsity, before.Perplexity, after.Perplexity)
+	// Output: 50 % zeros, perplexity 1.91 before and 2.17 after
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/failure"
@@ -134,7 +135,8 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 			dir, ErrUnsupported), "--model names the base")
 	}
 
-	return a, []string{fmt.Sprintf("no base is given: module paths are those of %s", names)}, nil
+	return a, []string{"no base is given, and the files do not say how it names its matrices; taken is what " +
+		"fits them, the names of " + strings.Join(names, ", ")}, nil
 }
 
 // stored is a base in a folder as the readers of native adapters want it.

@@ -33,7 +33,10 @@ func headerSize(prefix []byte, fileSize int64) (int64, error) {
 	n := binary.LittleEndian.Uint64(prefix)
 	switch {
 	case n > maxHeaderSize:
-		return 0, fault(ErrHeaderTooLarge, 0, "%d bytes%s", n, foreign(prefix))
+		if e := foreign(prefix); e != nil {
+			return 0, fault(e, 0, "")
+		}
+		return 0, fault(ErrHeaderTooLarge, 0, "%d bytes", n)
 	case n < uint64(len("{}")):
 		return 0, fault(ErrHeaderTooShort, 0, "a header of %d bytes", n)
 	case int64(n) > fileSize-prefixSize:
@@ -43,21 +46,29 @@ func headerSize(prefix []byte, fileSize int64) (int64, error) {
 	return int64(n), nil
 }
 
-// foreign recognises other formats by their first bytes, for a hint.
-func foreign(prefix []byte) string {
-	for magic, what := range map[string]string{
-		"PK\x03\x04": "a zip archive, such as a PyTorch checkpoint",
-		"\x80\x02":   "a Python pickle",
-		"GGUF":       "a GGUF file",
-		"\x89HDF":    "an HDF5 file",
-		"version ":   "a Git LFS pointer (git lfs pull fetches the file itself)",
+// foreignError is a file of another format, whose first bytes would say a header larger than there can be.
+type foreignError struct{ what, hint string }
+
+func (e *foreignError) Error() string { return "this is " + e.what + ", not safetensors" }
+func (e *foreignError) Unwrap() error { return ErrHeaderTooLarge }
+func (e *foreignError) Hint() string  { return e.hint }
+
+// foreign recognises other formats by their first bytes; nil if they say nothing.
+func foreign(prefix []byte) *foreignError {
+	const convert = "convert it to safetensors first"
+	for magic, e := range map[string]foreignError{
+		"PK\x03\x04": {"a zip archive, such as a PyTorch checkpoint", convert},
+		"\x80\x02":   {"a Python pickle", convert},
+		"GGUF":       {"a GGUF file", "name the .gguf file itself"},
+		"\x89HDF":    {"an HDF5 file", convert},
+		"version ":   {"a Git LFS pointer", "git lfs pull in the clone fetches the file itself"},
 	} {
 		if strings.HasPrefix(string(prefix), magic) {
-			return "; this is " + what + ", not safetensors"
+			return &e
 		}
 	}
 
-	return ""
+	return nil
 }
 
 // parseHeader checks the JSON of a header and what it says about a file of fileSize bytes.

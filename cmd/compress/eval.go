@@ -12,7 +12,8 @@ import (
 
 func evalCmd(a *cli.App) *cobra.Command {
 	var o evalcmd.Options
-	cmd := a.Verb(cli.Verb{
+	var cmd *cobra.Command
+	cmd = a.Verb(cli.Verb{
 		Use:   "eval [MODEL] --tasks LIST",
 		Short: "Evaluate a model on benchmark tasks, as lm-evaluation-harness does",
 		Long: "Evaluates a model with the conventions of lm-evaluation-harness: the same task files, prompts, " +
@@ -31,7 +32,13 @@ func evalCmd(a *cli.App) *cobra.Command {
 		Habit: []string{"tasks", "out"},
 		Args:  cobra.MaximumNArgs(1), Resumes: true,
 		Check: func(_ *cli.Job, args []string) error { return evalcmd.CheckFlags(args, o) },
-		Run:   func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args, o) },
+		Run: func(j *cli.Job, args []string) (any, error) {
+			if cmd.Flags().Changed("log-samples") && o.Samples && o.Out == "" {
+				return nil, cli.Usagef("--log-samples: there is nowhere to write them without --out (HINT: add " +
+					"--out DIR)")
+			}
+			return evalcmd.Run(j, args, o)
+		},
 	})
 
 	f := cmd.Flags()

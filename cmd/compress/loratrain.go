@@ -65,6 +65,10 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 				return nil, err
 			}
 
+			if o.Kind == "qlora" {
+				return nil, cli.Usagef("--kind qlora: LoRA on a base in few bits (HINT: --kind lora --base-bits 4)")
+			}
+
 			if o.Start != "" { // its kind and sizes hold, unless they are asked for
 				o.Kind, o.Rank, o.Alpha = given(cmd, "kind", o.Kind), given(cmd, "rank", o.Rank),
 					given(cmd, "alpha", o.Alpha)

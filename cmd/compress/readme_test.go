@@ -14,12 +14,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// command is one line of the README's quick start and what it says the output is.
+// command is one line of a page's console block and what it says the output is.
 type command struct{ line, want string }
 
-// quickStart reads the commands of the README's console blocks.
+// quickStart reads the commands of the console block of the page of the demo.
 func quickStart() ([]command, error) {
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/demo.md")
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,11 @@ func quickStart() ([]command, error) {
 	return list, nil
 }
 
-// TestReadmeQuickStart runs the README's commands and compares their output word by word, but for the demo,
+// TestDemoPage runs the commands of docs/demo.md and compares their output word by word, but for the demo,
 // which takes a minute: unless COMPRESS_DEMO is "full", the script of the demo compares its parts alone.
 // Perplexities may differ by 2 %: another processor adds in another order, which can tip near ties between
 // weights. Times are left out.
-func TestReadmeQuickStart(t *testing.T) {
+func TestDemoPage(t *testing.T) {
 	commands, err := quickStart()
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func compareWords(t *testing.T, line, got, want string) {
 	t.Helper()
 	g, w := strings.Fields(duration.ReplaceAllString(got, "")), strings.Fields(duration.ReplaceAllString(want, ""))
 	if len(g) != len(w) {
-		t.Errorf("%s: the README shows\n%s\nbut it prints\n%s", line, want, got)
+		t.Errorf("%s: the page shows\n%s\nbut it prints\n%s", line, want, got)
 		return
 	}
 
@@ -108,14 +108,14 @@ func compareWords(t *testing.T, line, got, want string) {
 		y, errY := strconv.ParseFloat(w[i], 64)
 		near := errX == nil && errY == nil && math.Abs(x-y) <= 0.02*math.Abs(y)
 		if g[i] != w[i] && !near && !strings.HasPrefix(w[i], "0.0") {
-			t.Errorf("%s: the README shows %q, it prints %q", line, w[i], g[i])
+			t.Errorf("%s: the page shows %q, it prints %q", line, w[i], g[i])
 		}
 	}
 }
 
-// asReadme compares the output of a demo with the README's: the parts, which come before the figures, and the
+// asPage compares the output of a demo with that on its page: the parts, which come before the figures, and the
 // commands to try next.
-func asReadme(ts *testscript.TestScript, _ bool, args []string) {
+func asPage(ts *testscript.TestScript, _ bool, args []string) {
 	commands, err := quickStart()
 	ts.Check(err)
 	parts := func(text string) []string {
@@ -123,7 +123,25 @@ func asReadme(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if g, w := parts(ts.ReadFile(args[0])), parts(strings.ReplaceAll(commands[0].want, "go run ./cmd/compress",
 		"compress")); !slices.Equal(g, w) || len(g) < 9 {
-		ts.Fatalf("the README has the parts %q, the demo prints %q", w, g)
+		ts.Fatalf("docs/demo.md has the parts %q, the demo prints %q", w, g)
+	}
+}
+
+// TestReadmeFirstLines: the README begins with what runs the demo and the tests, both on lines of their own, and has at
+// most one screen and a half. Its three commands on a real model are run by TestTutorials.
+func TestReadmeFirstLines(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	lines := strings.Split(string(readme), "\n")
+	first := strings.Join(lines[:12], "\n")
+	if !strings.Contains(first, "\n\n    go run ./cmd/compress demo\n    go test ./...\n\n") {
+		t.Errorf("the first lines of the README do not run the demo and the tests:\n%s", first)
+	}
+	if len(lines) > 150 {
+		t.Errorf("the README has %d lines: long texts belong to pages of docs", len(lines))
 	}
 }
 

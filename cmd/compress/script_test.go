@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same,
-			"tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "readme": asReadme,
+			"tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "page": asPage,
 			"schema": fitsSchema, "head": head,
 		},
 	})

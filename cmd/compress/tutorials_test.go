@@ -15,6 +15,7 @@ import (
 // lesson is a tutorial: the files that it has the reader save, and its commands with what they show.
 type lesson struct {
 	name  string
+	path  string
 	text  string
 	files map[string]string
 	steps []command
@@ -25,7 +26,7 @@ var (
 	consoles  = regexp.MustCompile("(?s)```console\n(.*?)```")
 )
 
-// lessons reads the tutorials.
+// lessons reads the tutorials, and the README with its commands on a real model.
 func lessons(t *testing.T) (list []lesson) {
 	t.Helper()
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
@@ -33,12 +34,12 @@ func lessons(t *testing.T) (list []lesson) {
 		t.Fatalf("%d tutorials: %v", len(pages), err)
 	}
 
-	for _, page := range pages {
+	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := lesson{name: filepath.Base(page), text: string(text), files: map[string]string{}}
+		l := lesson{name: filepath.Base(page), path: page, text: string(text), files: map[string]string{}}
 		for _, m := range savedFile.FindAllStringSubmatch(string(text), -1) {
 			l.files[m[1]] = m[2]
 		}
@@ -54,7 +55,7 @@ func lessons(t *testing.T) (list []lesson) {
 	return list
 }
 
-// TestTutorialLines: every command of the tutorials and of the how-tos is one that the program takes.
+// TestTutorialLines: the program takes every command of the README, the tutorials and the how-tos.
 func TestTutorialLines(t *testing.T) {
 	check := func(page, line string) {
 		line, _, _ = strings.Cut(line, " | ")
@@ -90,10 +91,10 @@ func TestTutorialLines(t *testing.T) {
 	}
 }
 
-// TestTutorials runs the commands of the tutorials where the model is: COMPRESS_REAL_MODEL names a folder with
-// SmolLM2-135M-Instruct, COMPRESS_REAL_DATA one with the texts that the tutorials fetch (valid.txt and test.txt of
-// WikiText-2, tinyshakespeare.txt). Every command ends well, and each line that the page shows is printed: figures
-// apart, which differ between processors, and what models say. With -rewrite the pages get what is printed.
+// TestTutorials runs the commands of the tutorials and of the README where the model is: COMPRESS_REAL_MODEL names a
+// folder with SmolLM2-135M-Instruct, COMPRESS_REAL_DATA one with the texts that the tutorials fetch (valid.txt and
+// test.txt of WikiText-2, tinyshakespeare.txt). Every command ends well, and each line that the page shows is printed:
+// figures apart, which differ between processors, and what models say. With -rewrite the pages get what is printed.
 func TestTutorials(t *testing.T) {
 	model, data := os.Getenv("COMPRESS_REAL_MODEL"), os.Getenv("COMPRESS_REAL_DATA")
 	if model == "" || data == "" {
@@ -138,8 +139,7 @@ func TestTutorials(t *testing.T) {
 				}
 			}
 			if *rewrite {
-				page := filepath.Join("../../docs/tutorials", l.name)
-				if err := os.WriteFile(page, []byte(l.text), 0o644); err != nil { //nolint:gosec // a page
+				if err := os.WriteFile(l.path, []byte(l.text), 0o644); err != nil { //nolint:gosec // a page
 					t.Fatal(err)
 				}
 			}

@@ -77,6 +77,9 @@ func find(name string) (method, error) {
 			return m, nil
 		}
 	}
+	if lower := strings.ToLower(name); slices.Contains(Methods(), lower) {
+		return method{}, fmt.Errorf("%w %.100q; did you mean %q?", ErrMethod, name, lower)
+	}
 	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
 }
 

@@ -20,7 +20,8 @@ func TestWork(t *testing.T) {
 		}
 	}
 
-	r.KL, r.KLLookup, h.KL = make([]int32, 6), 4, 0.1
+	r.KL, r.KLLookup = make([]int32, 6), 4
+	h.KL = 0.1
 	if got, want := Work("memit", h, 10, &r), float64(once+6+2*10*(10+2)*0.5); got != want {
 		t.Errorf("with a sentence about the subject: %v, want %v", got, want)
 	}

@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"prune/fitness": append([]string{
 		"kernels", "safetensors", "gp", "prune", "prune/structure", "internal/actstats", "internal/hostmat",
-		"internal/disk",
+		"internal/disk", "internal/stats",
 	}, engine...),
 	"gp": {"kernels", "internal/rng"},
 	"merge": append([]string{

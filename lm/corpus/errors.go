@@ -16,7 +16,8 @@ var (
 	// ErrRecord: a line is not JSON, or not a record of a known form.
 	ErrRecord = errors.New("bad record")
 	// ErrUTF8: the text is not UTF-8.
-	ErrUTF8 = errors.New("not valid UTF-8")
+	ErrUTF8 = failure.New("not valid UTF-8",
+		"iconv -f LATIN1 -t UTF-8 FILE > NEW converts a text, from the encoding that it has")
 	// ErrVocabulary: a token id is outside the vocabulary.
 	ErrVocabulary = errors.New("token id outside the vocabulary")
 	// ErrIDs: a file of token ids is malformed.

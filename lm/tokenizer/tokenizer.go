@@ -3,11 +3,14 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
@@ -64,6 +67,10 @@ func Load(path string) (*Tokenizer, error) {
 	defer files.Close()
 
 	data, err := files.Read(name, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, failure.Hinted(fmt.Errorf("tokenizer: %w", err),
+			"put the tokenizer.json of its base into the model's folder, or give token ids")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

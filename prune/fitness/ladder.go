@@ -15,7 +15,8 @@ import (
 
 // The ladder is successive halving (Karnin et al., 2013; Jamieson and Talwalkar, 2016): all candidates of a generation
 // are measured by the cheapest means, the best of them by the next, the best of those by pruning the whole model: 30 %
-// at first, then as many as the rungs' agreement asks for (steer.go). The package comment says what the rungs measure and how well each orders candidates.
+// at first, then as many as the rungs' agreement asks for (steer.go). The package comment says what the rungs measure
+// and how well each orders candidates.
 //
 // Two things have to be settled for a genetic search to work with that.
 //

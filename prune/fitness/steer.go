@@ -8,12 +8,12 @@ import (
 
 // How far a cheap rung is trusted follows from how well it has ordered candidates so far. Those that reached two rungs
 // show how they agree, but they are the better part of what was measured on the lower one, and over a part of the range
-// a correlation is lower than over the whole: it is corrected by the ratio of the two spreads of the lower rung, its ranks
-// taken for those of a normal distribution (Thorndike, 1949, case 2).
+// a correlation is lower than over the whole: it is corrected by the ratio of the two spreads of the lower rung, its
+// ranks taken for those of a normal distribution (Thorndike, 1949, case 2).
 //
-// With both rungs taken for normal, and correlated by ρ, the best of n candidates on the upper rung lies z = Φ⁻¹(n/(n+1))
-// above the mean there, and on the lower rung around ρ·z with variance 1-ρ². So many candidates go on that it is among
-// them in four of five generations:
+// With both rungs taken for normal, and correlated by ρ, the best of n candidates on the upper rung lies
+// z = Φ⁻¹(n/(n+1)) above the mean there, and on the lower rung around ρ·z with variance 1-ρ². So many candidates go on
+// that it is among them in four of five generations:
 //
 //	share = 1 - Φ(ρ·z - Φ⁻¹(0.8)·√(1-ρ²))
 //

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -109,8 +111,11 @@ func (j *Job) findModel(text string) (string, error) {
 func checkAdapter(path string) error {
 	stat, err := os.Stat(path)
 	switch {
+	case path != "" && errors.Is(err, fs.ErrNotExist):
+		return failure.Hinted(fmt.Errorf("adapter %s: %w", path, fs.ErrNotExist), "give the folder of an adapter, "+
+			"with adapter_config.json and adapter_model.safetensors, a GGUF file, or owner/name of the hub")
 	case err != nil || stat.IsDir():
-		return nil // what is not there is said by who reads it
+		return nil // said by who reads it
 	case models.IsGGUF(path) && IsAdapter(path):
 		return nil
 	case models.IsGGUF(path):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -97,7 +98,12 @@ func grid(t *report.Table, head, soft lipgloss.Style) []string {
 		rule.WriteString(soft.Render(strings.Repeat(lipgloss.NormalBorder().Top, width)))
 	}
 
-	lines := []string{names.String(), rule.String()}
+	// A list of settings has no headings, and then no rule under them.
+	var lines []string
+	if slices.ContainsFunc(t.Columns, func(c report.Column) bool { return c.Name != "" }) {
+		lines = []string{names.String(), rule.String()}
+	}
+
 	for _, row := range cells {
 		var line strings.Builder
 		for c, text := range row {

@@ -62,7 +62,9 @@ var groups = []struct {
 	title string
 	pages []string
 }{
-	{start, []string{"README.md", "docs/faq.md", "docs/troubleshooting.md", "docs/glossary.md"}},
+	{start, []string{
+		"README.md", "docs/demo.md", "docs/faq.md", "docs/troubleshooting.md", "docs/glossary.md",
+	}},
 	{tutorials, []string{
 		"docs/tutorials/compress-and-heal.md", "docs/tutorials/merge-and-mediate.md",
 		"docs/tutorials/adapt.md", "docs/tutorials/edit.md",

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -62,7 +63,7 @@ func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
 	}
 	suite, err := o.suite()
 	if err != nil {
-		return nil, err
+		return nil, withoutData(err)
 	}
 
 	var to evaluation = printed{}
@@ -87,11 +88,20 @@ func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
 		r, err = o.evaluate(j, args[0], to, suite)
 	}
 	if err != nil {
-		return nil, err
+		return nil, withoutData(err)
 	}
 
 	show(j, r)
 	return &Summary{*r, r.Damaged}, nil
+}
+
+// withoutData says how to get the data that a task lacks.
+func withoutData(err error) error {
+	if !errors.Is(err, task.ErrNoData) {
+		return err
+	}
+	return failure.Hinted(err, "compress eval tasks fetch TASK --out DIR downloads the data of tasks that come with "+
+		"the program; --task-data DIR says where data are")
 }
 
 // evaluation is where results go.

@@ -14,7 +14,8 @@ func (r *Report) Page() *report.Page {
 		Title:    "Search for a pruning metric",
 		Subtitle: fmt.Sprintf("seed %d, journal %.16s, version %s", r.Seed, r.JournalHash, r.Version),
 	}
-	p.Sections = append(p.Sections, r.outcome(), r.tested(), r.course(), r.trees(), r.common(), r.rungsOf(), r.effort(), r.data())
+	p.Sections = append(p.Sections, r.outcome(), r.tested(), r.course(), r.trees(), r.common(), r.rungsOf(),
+		r.effort(), r.data())
 	return p
 }
 
@@ -180,8 +181,8 @@ func (r *Report) rungsOf() report.Section {
 	return report.Section{Title: "Rungs of the fitness", Tables: []*report.Table{t}, Text: []string{
 		"Every candidate is measured by the error of a few blocks' outputs; the best of a generation by the loss on " +
 			"a few windows; the best of those in full, as pruning would do it. A correlation is over those that " +
-			"reached both rungs: being the better ones, they differ less than all would. Corrected for that, it decides " +
-			"how many of the next generation go on.",
+			"reached both rungs: being the better ones, they differ less than all would. Corrected for that, it " +
+			"decides how many of the next generation go on.",
 	}}
 }
 

@@ -139,8 +139,8 @@ func (w *watch) left(number, of int, now time.Time) string {
 	return fmt.Sprintf("; about %v left", (each * time.Duration(of-number)).Round(time.Second))
 }
 
-// steer tells the ladder how candidates have climbed so far. It does so at the end of a generation, since of a batch that
-// a search was interrupted in the journal has a part only.
+// steer tells the ladder how candidates have climbed so far. It does so at the end of a generation, since of a batch
+// in which a search was interrupted the journal has a part only.
 func (w *watch) steer() []Trust {
 	climbs := make([]fitness.Climb, len(w.climbs))
 	for i, c := range w.climbs {

@@ -300,8 +300,11 @@ func (t *Task) dataset(r *reader) {
 	if format, ok := formats[path]; ok {
 		t.Format = format
 	} else if path != "" {
-		r.fail("dataset_path", ErrUnsupported, "dataset_path %q: data come from local files alone (HINT: "+
-			"dataset_path: json with dataset_kwargs: {data_files: {test: FILE}})", path)
+		r.fail("dataset_path", ErrUnsupported, "dataset_path %q is not on this machine: data come from local files, "+
+			"as in dataset_path: json with dataset_kwargs: {data_files: {test: FILE}}; the hub's data", path)
+		if kwargs == nil {
+			return // what is missing has been said
+		}
 	}
 
 	if kwargs == nil {
