@@ -88,8 +88,8 @@ func (r *Report) common() report.Section {
 		Columns: report.Columns("symbol", "formulas with it", "median cost with it|%.3f", "without|%.3f",
 			"Spearman ρ|%+.2f", "p|%.2g"),
 		Note: "ρ: of having the symbol with the cost, so that a symbol with a negative one goes along with low " +
-			"costs; p is adjusted for all symbols (Holm). Candidates descend from each other, so this says where to look, " +
-			"not why.",
+			"costs; p is adjusted for all symbols (Holm). Candidates descend from each other, so this says where to " +
+			"look, not why.",
 	}
 	for _, x := range r.Traits {
 		t.Add(x.Symbol, x.Formulas, x.With, x.Without, x.Spearman, x.P)
