@@ -16,19 +16,17 @@ TASKS = {"text_wikitext": "WikiText-2", "text_gsm8k": "GSM8K", "arc_easy": "ARC-
 
 
 def seconds(folder):
-    """CPU-seconds an edit, by editor and count."""
+    """CPU-seconds an edit, by editor, over those that the folder's last run has written."""
     found = {}
     for sequence in json.loads((folder / "timings.json").read_text()):
-        edits, spent = 0, 0.0
-        for t in sequence["timings"]:
-            edits, spent = edits + t["edits"], spent + t.get("cpu_seconds", 0)
-            if t["edits"]:
-                found[sequence["editor_name"], edits] = spent / edits
+        edits = sum(t["edits"] for t in sequence["timings"])
+        if edits:
+            found[sequence["editor_name"]] = sum(t.get("cpu_seconds", 0) for t in sequence["timings"]) / edits
     return found
 
 
 def read(folders):
-    """Rows by editor and count, the unedited model under ("unedited", 0), and what an edit cost."""
+    """Rows by editor and count, the unedited model under ("unedited", 0), and what an edit cost, by editor."""
     rows, cost = {}, {}
     for folder in folders:
         for row in json.loads((folder / "results.json").read_text())["models"][0]["rows"]:
@@ -37,7 +35,7 @@ def read(folders):
     return rows, cost
 
 
-def line(name, edits, row, cost):
+def line(name, edits, row, spent):
     held = row["held"]
     cells = [name, edits, f"{held['mean']:.2f} ({held['low']:.2f}–{held['high']:.2f})", f"{row['exact']:.2f}", f"{row['paraphrase']:.2f}",
              f"{row['neighborhood']:.2f}", f"{row['drift_kl']:.3f}", f"{row['drift_agreement']:.2f}"]
@@ -45,7 +43,6 @@ def line(name, edits, row, cost):
         found = row["abilities"].get(task)
         text = task.startswith("text_")
         cells.append("" if found is None else (f"{found['value']:.1f}" if text else f"{found['value']:.2f}") + ("*" if edits and found.get("lost") else ""))
-    spent = cost.get((name, edits))
     return "| " + " | ".join(str(c) for c in [*cells, f"{spent:.1f}" if spent else ""]) + " |"
 
 
@@ -55,8 +52,9 @@ def main():
     print("|---" * 14 + "|")
     names = list(dict.fromkeys(n for n, _ in rows))
     for name in names:
-        for edits in sorted(e for n, e in rows if n == name):
-            print(line(name, edits, rows[name, edits], cost))
+        counts = sorted(e for n, e in rows if n == name)
+        for edits in counts:
+            print(line(name, edits, rows[name, edits], cost.get(name) if edits == counts[-1] else None))
 
     counts = sorted({e for _, e in rows})
     base = rows["unedited", 0]["abilities"]["text_gsm8k"]["value"]
@@ -65,7 +63,7 @@ def main():
         points = [(counts.index(e), rows[name, e]["abilities"]["text_gsm8k"]["value"]) for n, e in sorted(rows) if n == name]
         series.append((name, [(0, base), *points]))
     plot.lines(Path(sys.argv[1]), "Perplexity a word of GSM8K's problems, by edits", ["unedited", *(f"{c} edits" for c in counts[1:])],
-               sorted(series, key=lambda s: -s[1][-1][1]))
+               sorted(series, key=lambda s: -s[1][-1][1]), log=True)
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ func automatic(method string, blocks int) HParams {
 		h.Threshold, h.Top = 0.4, 0.29
 		if method == "wise" {
 			h.Threshold, h.Top = 0.88, 0
-			h.Mask, h.Shard = 0.2, 500
+			h.Mask, h.Shard = 0.2, 25
 			h.Margin = []float64{0.25, 1, 0.5}
 		}
 	}
