@@ -283,7 +283,7 @@ func (d *Device) failure(f, r int) error {
 	case r == outOfMemory:
 		return fmt.Errorf("%w (%w)", err, ErrOutOfMemory)
 	case r == deviceBusy:
-		return failure.Hinted(err, "another process has the device for itself")
+		return fmt.Errorf("%w: another process has the device for itself", err)
 	case r >= illegal && r <= launchFailed && r != 701 || r == eccError || r == linkError || r == contained:
 		if d.lost == nil {
 			d.lost = fmt.Errorf("%w (%w; later calls fail too)", err, ErrLost)
