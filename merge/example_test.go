@@ -69,9 +69,13 @@ func ExampleNew() {
 	// merge_method: slerp
 	// base_model: ../testdata/nano/sums
 	// models:
-	//   - {model: ../testdata/nano/sums}
-	//   - {model: ../testdata/nano/news}
+	//   - model: ../testdata/nano/sums
+	//   - model: ../testdata/nano/news
 	// dtype: bfloat16
-	// parameters: {t: [{filter: self_attn, value: [0, 0.5, 1]}, {value: 0.5}]}
+	// parameters:
+	//   t:
+	//     - filter: self_attn
+	//       value: [0, 0.5, 1]
+	//     - value: 0.5
 	// slerp 38
 }

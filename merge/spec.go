@@ -5,13 +5,13 @@ import (
 	"maps"
 	"math"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -145,19 +145,10 @@ func New(specs ...Spec) (Recipe, error) {
 	return Parse("recipe", []byte(text.String()))
 }
 
-// entry is a key of YAML with what stands behind it: a scalar as it is written, a []entry, or a []any as a list.
-type entry struct {
-	key   string
-	value any
-}
-
-// scalar is a text that is written as it is.
-type scalar string
-
 // specWriter turns a spec into entries and keeps what is wrong with it.
 type specWriter struct{ faults []error }
 
-// write writes a spec as a document: its lists with a line for each element, all below in one line.
+// write writes a spec as a document.
 func (s *Spec) write(b *strings.Builder) error {
 	w := &specWriter{}
 	if s.Mediate != nil && s.Method != recipe.Mediated {
@@ -167,43 +158,30 @@ func (s *Spec) write(b *strings.Builder) error {
 		w.bad("method mediate has no Settings: its settings are Mediate's")
 	}
 
-	parameters := w.settings(s.Settings)
+	parameters := fields(w.settings(s.Settings)...)
 	if s.Mediate != nil {
 		parameters = w.mediate(s.Mediate)
 	}
-	var modules []entry
+	var modules []strictyaml.Entry
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
 		m := s.Modules[name]
-		modules = append(modules, entry{name, fields(
-			entry{"models", w.inputs(m.Models)}, entry{"slices", w.slices(m.Slices)},
-			entry{"parameters", w.settings(m.Settings)},
-		)})
+		modules = append(modules, entry(name, fields(
+			entry("models", w.inputs(m.Models)), entry("slices", w.slices(m.Slices)),
+			entry("parameters", fields(w.settings(m.Settings)...)),
+		)))
 	}
 
 	all := fields(
-		entry{"name", w.text(s.Name)}, entry{"merge_method", w.text(s.Method)}, entry{"base_model", w.text(s.Base)},
-		entry{"models", w.inputs(s.Models)}, entry{"slices", w.slices(s.Slices)}, entry{"modules", modules},
-		entry{"dtype", w.text(s.DType)}, entry{"out_dtype", w.text(s.OutDType)},
-		entry{"tokenizer", w.tokenizer(s.Tokenizer)}, entry{"chat_template", w.text(s.ChatTemplate)},
-		entry{"parameters", parameters},
+		entry("name", w.text(s.Name)), entry("merge_method", w.text(s.Method)), entry("base_model", w.text(s.Base)),
+		entry("models", w.inputs(s.Models)), entry("slices", w.slices(s.Slices)), entry("modules", named(modules)),
+		entry("dtype", w.text(s.DType)), entry("out_dtype", w.text(s.OutDType)),
+		entry("tokenizer", w.tokenizer(s.Tokenizer)), entry("chat_template", w.text(s.ChatTemplate)),
+		entry("parameters", parameters),
 	)
-	if len(all) == 0 {
+	if len(all.Entries) == 0 {
 		w.bad("an empty spec")
 	}
-	for _, e := range all {
-		fmt.Fprintf(b, "%s:", w.key(e.key))
-		if list, ok := e.value.([]any); ok {
-			for _, x := range list {
-				b.WriteString("\n  - ")
-				w.flow(b, x)
-			}
-		} else {
-			b.WriteByte(' ')
-			w.flow(b, e.value)
-		}
-		b.WriteByte('\n')
-	}
-
+	b.Write(strictyaml.Marshal(all))
 	return failure.Join(w.faults...)
 }
 
@@ -211,66 +189,96 @@ func (w *specWriter) bad(format string, args ...any) {
 	w.faults = append(w.faults, fmt.Errorf("spec: "+format+": %w", append(args, ErrOption)...))
 }
 
-// fields drops what is empty.
-func fields(list ...entry) []entry {
-	return slices.DeleteFunc(list, func(e entry) bool {
-		v := reflect.ValueOf(e.value)
-		return !v.IsValid() || v.Len() == 0
-	})
+// entry is a key with its value.
+func entry(key string, value *strictyaml.Node) strictyaml.Entry {
+	return strictyaml.Entry{Key: key, Value: value}
+}
+
+// fields is a map of what is not empty.
+func fields(entries ...strictyaml.Entry) *strictyaml.Node {
+	return &strictyaml.Node{Kind: strictyaml.Map, Entries: slices.DeleteFunc(entries, func(e strictyaml.Entry) bool {
+		n := e.Value
+		return n == nil || n.Kind != strictyaml.Scalar && len(n.Entries)+len(n.Items) == 0
+	})}
+}
+
+// named is a map whose keys are the user's: what is empty stays, for the reader to refuse.
+func named(entries []strictyaml.Entry) *strictyaml.Node {
+	for i, e := range entries {
+		if e.Value == nil {
+			entries[i].Value = &strictyaml.Node{Kind: strictyaml.Null}
+		}
+	}
+	return &strictyaml.Node{Kind: strictyaml.Map, Entries: entries}
+}
+
+// list is a list of nodes.
+func list(items ...*strictyaml.Node) *strictyaml.Node {
+	return &strictyaml.Node{Kind: strictyaml.List, Items: items}
+}
+
+// scalar is a number or a bool as it is written; the empty one is left out.
+func scalar(text string) *strictyaml.Node {
+	if text == "" {
+		return nil
+	}
+	return &strictyaml.Node{Kind: strictyaml.Scalar, Text: text}
 }
 
 // inputs are the models of a list.
-func (w *specWriter) inputs(list []Input) (out []any) {
-	for _, m := range list {
-		out = append(out, fields(
-			entry{"model", w.text(m.Model)}, entry{"name", w.text(m.Name)},
-			entry{"parameters", w.settings(m.Settings)},
+func (w *specWriter) inputs(models []Input) *strictyaml.Node {
+	out := list()
+	for _, m := range models {
+		out.Items = append(out.Items, fields(
+			entry("model", w.text(m.Model)), entry("name", w.text(m.Name)),
+			entry("parameters", fields(w.settings(m.Settings)...)),
 		))
 	}
 	return out
 }
 
 // slices are runs of layers.
-func (w *specWriter) slices(list []Slice) (out []any) {
-	for _, s := range list {
-		var sources []any
+func (w *specWriter) slices(runs []Slice) *strictyaml.Node {
+	out := list()
+	for _, s := range runs {
+		sources := list()
 		for _, x := range s.Sources {
-			bounds := []any{scalar(strconv.Itoa(x.First)), scalar(strconv.Itoa(x.End))}
-			sources = append(sources, fields(
-				entry{"model", w.text(x.Model)}, entry{"layer_range", bounds},
-				entry{"parameters", w.settings(x.Settings)},
+			bounds := list(scalar(strconv.Itoa(x.First)), scalar(strconv.Itoa(x.End)))
+			sources.Items = append(sources.Items, fields(
+				entry("model", w.text(x.Model)), entry("layer_range", bounds),
+				entry("parameters", fields(w.settings(x.Settings)...)),
 			))
 		}
-		out = append(out, fields(
-			entry{"sources", sources}, entry{"base_model", w.text(s.Base)},
-			entry{"parameters", w.settings(s.Settings)},
+		out.Items = append(out.Items, fields(
+			entry("sources", sources), entry("base_model", w.text(s.Base)),
+			entry("parameters", fields(w.settings(s.Settings)...)),
 		))
 	}
 	return out
 }
 
 // settings are parameters in the order of their names.
-func (w *specWriter) settings(s Settings) (out []entry) {
+func (w *specWriter) settings(s Settings) (out []strictyaml.Entry) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		rules, ok := s[name].([]Rule)
 		if !ok {
-			out = append(out, entry{name, w.value(name, s[name])})
+			out = append(out, entry(name, w.value(name, s[name])))
 			continue
 		}
 
-		var list []any
+		all := list()
 		for _, r := range rules {
-			list = append(list, fields(
-				entry{"filter", w.text(r.Filter)}, entry{"value", w.value(name, r.Value)},
+			all.Items = append(all.Items, fields(
+				entry("filter", w.text(r.Filter)), entry("value", w.value(name, r.Value)),
 			))
 		}
-		out = append(out, entry{name, list})
+		out = append(out, entry(name, all))
 	}
 	return out
 }
 
 // value is a number, a bool or a string, or a slice of such.
-func (w *specWriter) value(name string, x any) any {
+func (w *specWriter) value(name string, x any) *strictyaml.Node {
 	v := reflect.ValueOf(x)
 	switch {
 	case !v.IsValid():
@@ -286,11 +294,11 @@ func (w *specWriter) value(name string, x any) any {
 	case v.Kind() == reflect.String && v.Len() > 0:
 		return w.text(v.String())
 	case v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() != reflect.Slice:
-		var list []any
+		all := list()
 		for i := range v.Len() {
-			list = append(list, w.value(name, v.Index(i).Interface()))
+			all.Items = append(all.Items, w.value(name, v.Index(i).Interface()))
 		}
-		return list
+		return all
 	default:
 		w.bad("%s is %#v (%T), which is no number, bool, word or list of such", name, x, x)
 	}
@@ -298,11 +306,11 @@ func (w *specWriter) value(name string, x any) any {
 }
 
 // number writes a float, a whole one without a point, with as many digits as its type has.
-func (w *specWriter) number(name string, v reflect.Value) scalar {
+func (w *specWriter) number(name string, v reflect.Value) *strictyaml.Node {
 	x := v.Float()
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		w.bad("%s is %v", name, x)
-		return "0"
+		return scalar("0")
 	}
 	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
 		return scalar(strconv.FormatFloat(x, 'f', -1, v.Type().Bits()))
@@ -311,14 +319,14 @@ func (w *specWriter) number(name string, v reflect.Value) scalar {
 }
 
 // tokenizer is the wish for tokens.
-func (w *specWriter) tokenizer(t *Tokenizer) []entry {
+func (w *specWriter) tokenizer(t *Tokenizer) *strictyaml.Node {
 	if t == nil {
 		return nil
 	}
 
-	var tokens []entry
+	var tokens []strictyaml.Entry
 	for _, text := range slices.Sorted(maps.Keys(t.Tokens)) {
-		tokens = append(tokens, entry{text, w.token(text, t.Tokens[text])})
+		tokens = append(tokens, entry(text, w.token(text, t.Tokens[text])))
 	}
 	source := t.Source
 	if source == "" {
@@ -328,33 +336,35 @@ func (w *specWriter) tokenizer(t *Tokenizer) []entry {
 	if t.Multiple != 0 {
 		multiple = scalar(strconv.Itoa(t.Multiple))
 	}
-	return fields(entry{"source", w.text(source)}, entry{"pad_to_multiple_of", multiple}, entry{"tokens", tokens})
+	return fields(
+		entry("source", w.text(source)), entry("pad_to_multiple_of", multiple), entry("tokens", named(tokens)),
+	)
 }
 
 // token is the rule for a token.
-func (w *specWriter) token(text string, t Token) []entry {
-	var source any = w.text(t.Model)
+func (w *specWriter) token(text string, t Token) *strictyaml.Node {
+	source := w.text(t.Model)
 	switch {
 	case t.Zero && (t.Model != "" || t.Text != "" || t.ID != nil), t.Text != "" && t.ID != nil:
 		w.bad("the token %q has several sources", text)
 	case t.Zero:
-		source = []entry{{"kind", scalar("zero")}}
+		source = fields(entry("kind", scalar("zero")))
 	case t.Text != "":
-		source = fields(entry{"kind", scalar("model_token")}, entry{"model", source}, entry{"token", w.text(t.Text)})
+		source = fields(entry("kind", scalar("model_token")), entry("model", source), entry("token", w.text(t.Text)))
 	case t.ID != nil:
 		id := scalar(strconv.Itoa(*t.ID))
-		source = fields(entry{"kind", scalar("model_token")}, entry{"model", source}, entry{"token_id", id})
+		source = fields(entry("kind", scalar("model_token")), entry("model", source), entry("token_id", id))
 	}
 
 	force := scalar("")
 	if t.Force {
-		force = "true"
+		force = scalar("true")
 	}
-	return fields(entry{"source", source}, entry{"force", force})
+	return fields(entry("source", source), entry("force", force))
 }
 
 // mediate is the parameters of method mediate.
-func (w *specWriter) mediate(m *Mediate) []entry {
+func (w *specWriter) mediate(m *Mediate) *strictyaml.Node {
 	dense := w.pair(m.Dense)
 	if m.DenseMerge != nil {
 		if m.Dense != "" {
@@ -368,18 +378,18 @@ func (w *specWriter) mediate(m *Mediate) []entry {
 		density = w.number("Density", reflect.ValueOf(m.Density))
 	}
 	if m.RouteEmbeddings {
-		embeddings = "true"
+		embeddings = scalar("true")
 	}
 
 	return fields(
-		entry{"granularity", w.text(m.Granularity)}, entry{"metric", w.text(m.Metric)}, entry{"density", density},
-		entry{"select", w.pair(m.Select)}, entry{"average", w.static(m.Average)}, entry{"dense", dense},
-		entry{"keep", w.pair(m.Keep)}, entry{"route_embeddings", embeddings}, entry{"router", w.router(m.Router)},
+		entry("granularity", w.text(m.Granularity)), entry("metric", w.text(m.Metric)), entry("density", density),
+		entry("select", w.pair(m.Select)), entry("average", w.static(m.Average)), entry("dense", dense),
+		entry("keep", w.pair(m.Keep)), entry("route_embeddings", embeddings), entry("router", w.router(m.Router)),
 	)
 }
 
 // router is how prompts choose experts.
-func (w *specWriter) router(r *Router) []entry {
+func (w *specWriter) router(r *Router) *strictyaml.Node {
 	if r == nil {
 		return nil
 	}
@@ -388,118 +398,69 @@ func (w *specWriter) router(r *Router) []entry {
 	if r.Shrinkage != nil {
 		shrinkage = w.number("Shrinkage", reflect.ValueOf(*r.Shrinkage))
 	}
-	var prompts []entry
+	var prompts []strictyaml.Entry
 	for _, name := range slices.Sorted(maps.Keys(r.Prompts)) {
-		prompts = append(prompts, entry{name, w.text(r.Prompts[name])})
+		prompts = append(prompts, entry(name, w.text(r.Prompts[name])))
 	}
 	return fields(
-		entry{"features", w.text(r.Features)}, entry{"classifier", w.text(r.Classifier)},
-		entry{"shrinkage", shrinkage}, entry{"foreign", w.text(r.Foreign)}, entry{"prompts", prompts},
+		entry("features", w.text(r.Features)), entry("classifier", w.text(r.Classifier)),
+		entry("shrinkage", shrinkage), entry("foreign", w.text(r.Foreign)), entry("prompts", named(prompts)),
 	)
 }
 
 // static is a method with its settings beside it.
-func (w *specWriter) static(s *StaticMerge) any {
+func (w *specWriter) static(s *StaticMerge) *strictyaml.Node {
 	if s == nil {
-		return scalar("")
+		return nil
 	}
 	if s.Method == "" {
 		w.bad("a static merge without a method")
 	}
-	return append([]entry{{"method", w.text(s.Method)}}, w.settings(s.Settings)...)
+	return fields(append([]strictyaml.Entry{entry("method", w.text(s.Method))}, w.settings(s.Settings)...)...)
 }
 
 // pair is a word, or a word with a value behind a colon. A list of layers is the one value with brackets.
-func (w *specWriter) pair(text string) any {
+func (w *specWriter) pair(text string) *strictyaml.Node {
 	word, value, ok := strings.Cut(text, ":")
 	value = strings.TrimSpace(value)
 	if !ok {
 		return w.word(text)
 	}
 
-	inner, list := strings.CutPrefix(value, "[")
-	if !list {
-		return []entry{{word, w.word(value)}}
+	inner, several := strings.CutPrefix(value, "[")
+	if !several {
+		return fields(entry(word, w.word(value)))
 	}
-	var items []any
+	items := list()
 	for part := range strings.SplitSeq(strings.TrimSuffix(inner, "]"), ",") {
-		items = append(items, w.word(strings.TrimSpace(part)))
+		items.Items = append(items.Items, w.word(strings.TrimSpace(part)))
 	}
-	return []entry{{word, items}}
+	return fields(entry(word, items))
 }
 
 // word is a number as it stands, or a text.
-func (w *specWriter) word(text string) scalar {
+func (w *specWriter) word(text string) *strictyaml.Node {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		return scalar(text)
 	}
 	return w.text(text)
 }
 
-// text is a string; the empty one is left out.
-func (w *specWriter) text(s string) scalar {
-	if s == "" {
-		return ""
-	}
-	return w.key(s)
-}
-
-// bare is what needs no quotes: a word or a path that YAML does not take for anything else.
-var bare = regexp.MustCompile(`^(\.{0,2}/)*[A-Za-z_][\w./+-]*$`)
-
 // reserved are words that mean something else without quotes, in one version of YAML or another.
 var reserved = []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
-// key writes a text so that it is read as that text.
-func (w *specWriter) key(s string) scalar {
-	if bare.MatchString(s) && !slices.Contains(reserved, strings.ToLower(s)) {
-		return scalar(s)
+// text is a string, in quotes where it would be read as something else; the empty one is left out.
+func (w *specWriter) text(s string) *strictyaml.Node {
+	if s == "" {
+		return nil
 	}
 	if !utf8.ValidString(s) {
 		w.bad("%q is no UTF-8", s)
 	}
-
-	b := []byte{'"'}
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case strconv.IsPrint(r):
-			b = utf8.AppendRune(b, r)
-		case r < 0x100:
-			b = fmt.Appendf(b, `\x%02x`, r)
-		case r < 0x10000:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		default:
-			b = fmt.Appendf(b, `\U%08x`, r)
-		}
-	}
-	return scalar(append(b, '"'))
-}
-
-// flow writes a value in one line.
-func (w *specWriter) flow(b *strings.Builder, v any) {
-	switch v := v.(type) {
-	case scalar:
-		b.WriteString(string(v))
-	case []entry:
-		b.WriteByte('{')
-		for i, e := range v {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			b.WriteString(string(w.key(e.key)) + ": ")
-			w.flow(b, e.value)
-		}
-		b.WriteByte('}')
-	case []any:
-		b.WriteByte('[')
-		for i, x := range v {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			w.flow(b, x)
-		}
-		b.WriteByte(']')
+	_, number := strconv.ParseFloat(s, 64)
+	return &strictyaml.Node{
+		Kind: strictyaml.Scalar, Text: s,
+		Quoted: number == nil || strings.Trim(s, "0123456789-+._") == "" ||
+			slices.Contains(reserved, strings.ToLower(s)),
 	}
 }

@@ -423,8 +423,17 @@ func TestNew(t *testing.T) {
 	const want = `merge_method: ties
 base_model: ../testdata/nano/base
 models:
-  - {model: ../testdata/nano/sums, parameters: {density: 0.5, weight: 1}}
-  - {model: ../testdata/nano/news, parameters: {density: [{filter: mlp, value: 0.5}, {value: [0.2, 0.9]}], weight: 1}}
+  - model: ../testdata/nano/sums
+    parameters:
+      density: 0.5
+      weight: 1
+  - model: ../testdata/nano/news
+    parameters:
+      density:
+        - filter: mlp
+          value: 0.5
+        - value: [0.2, 0.9]
+      weight: 1
 dtype: float32
 `
 	if string(r.Text()) != want {
@@ -463,4 +472,29 @@ dtype: float32
 func nan() float64 {
 	zero := 0.0
 	return zero / zero
+}
+
+// TestNewKeepsWhatIsEmpty: modules, tokens and prompts that say nothing are not left out, so that the reader judges
+// them.
+func TestNewKeepsWhatIsEmpty(t *testing.T) {
+	const sums = "../testdata/nano/sums"
+	for said, s := range map[string]Spec{
+		"vision": {Method: "linear", Modules: map[string]Module{"vision": {}}},
+		"a prompt file must be text": {
+			Method: "mediate", Base: "../testdata/nano/base", Models: []Input{{Model: sums}},
+			Mediate: &Mediate{Router: &Router{Prompts: map[string]string{"sums": ""}}},
+		},
+	} {
+		if r, err := New(s); err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("%s: %v\n%s", said, err, r.Text())
+		}
+	}
+
+	r, err := New(Spec{
+		Method: "linear", Models: []Input{{Model: sums, Settings: Settings{"weight": 1}}},
+		Tokenizer: &Tokenizer{Tokens: map[string]Token{"<odd>": {}}},
+	})
+	if err != nil || !strings.Contains(string(r.Text()), `"<odd>": {}`) {
+		t.Errorf("%v\n%s", err, r.Text())
+	}
 }

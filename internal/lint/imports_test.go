@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"gp": {"kernels", "internal/rng"},
 	"merge": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
-		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights",
+		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights", "internal/strictyaml",
 	}, engine...),
 	"merge/mediate": append([]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/levels", "internal/build", "internal/dtype",

@@ -59,11 +59,14 @@ func agreement(climbs []Climb, lower, upper Rung) float64 {
 		return math.NaN()
 	}
 
+	rho := stats.Spearman(low, high)
+	if !(rho > 0) {
+		return rho // of a part that is ordered backwards nothing follows for the whole
+	}
 	u := 1.0
 	if part := stats.Deviation(normalScores(all, low)); part > 0 {
 		u = max(1, stats.Deviation(normalScores(all, all))/part)
 	}
-	rho := stats.Spearman(low, high)
 	return rho * u / math.Sqrt(1+rho*rho*(u*u-1))
 }
 
