@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -16,21 +17,39 @@ import (
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
+// oracles is the folder of reference files, beside which the models and facts of the benchmarks are.
+func oracles() string {
+	return cmp.Or(os.Getenv("COMPRESS_ORACLE"), "../../../shared/oracle")
+}
+
 // labBench is the lab's model with some of its edits and statistics from its text.
 func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 	b.Helper()
-	root := os.Getenv("COMPRESS_ORACLE")
-	if root == "" {
-		root = "../../../shared/oracle"
-	}
+	root := oracles()
+	return editBench(b, filepath.Join(root, "../data/lab/base"), filepath.Join(root, "editing/lab-counterfact.json"), n,
+		[]int{1, 2, 3})
+}
 
-	dir := filepath.Join(root, "../data/lab/base")
-	set, err := Read(filepath.Join(root, "editing/lab-counterfact.json"))
+// realBench is the model that COMPRESS_REAL_MODEL names with some facts of CounterFact. Statistics are those of MEMIT's
+// layers, from the facts.
+func realBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
+	b.Helper()
+	dir := os.Getenv("COMPRESS_REAL_MODEL")
+	if dir == "" {
+		b.Skip("COMPRESS_REAL_MODEL names no folder")
+	}
+	return editBench(b, dir, filepath.Join(oracles(), "../data/tasks/editing/counterfact-edit.json"), n, nil)
+}
+
+// editBench is a model in one thread, facts for it, and the statistics of some layers, nil for MEMIT's, from the facts.
+func editBench(b *testing.B, dir, facts string, n int, layers []int) (*lm.Model, []Encoded, *Statistics) {
+	b.Helper()
+	set, err := Read(facts)
 	if err != nil {
 		b.Skip(err)
 	}
 
-	m, err := lm.Load(context.Background(), dir, cpu.New(cpu.Options{}), lm.Options{})
+	m, err := lm.Load(context.Background(), dir, cpu.New(cpu.Options{Threads: 1}), lm.Options{})
 	if err != nil {
 		b.Skip(err)
 	}
@@ -46,10 +65,14 @@ func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 		b.Fatal(err)
 	}
 
+	if layers == nil {
+		layers = hp.Layers
+	}
+
 	x := &Encoder{Tokenizer: tok, Templates: hp.Templates}
 	var reqs []Encoded
 	var docs [][]int32
-	for i := range set.Records {
+	for i := range min(len(set.Records), 1000) {
 		r := &set.Records[i]
 		ids, err := x.Document(r.Full()+" "+r.True, 512)
 		if err != nil {
@@ -69,7 +92,7 @@ func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 		reqs = append(reqs, e)
 	}
 
-	st, err := Collect(context.Background(), m, docs, []int{1, 2, 3}, nil)
+	st, err := Collect(context.Background(), m, docs, layers, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -158,6 +181,57 @@ func BenchmarkROME(b *testing.B) {
 	}
 
 	b.ReportMetric(ratio, "x-bound")
+}
+
+// Facts that UltraEdit writes in a second of the processor, a hundred at once, into a real model.
+func BenchmarkUltraEdit(b *testing.B) {
+	m, reqs, _ := realBench(b, 200)
+	best := 0.0
+	for range b.N {
+		took, e := written(b, m, nil, "ultraedit", reqs, 100)
+		best = max(best, float64(len(reqs))/took.Seconds())
+		if err := e.Undo(0); err != nil {
+			b.Fatal(err)
+		}
+	}
+
+	b.ReportMetric(best, "facts/s")
+}
+
+// Facts that accumulated MEMIT writes ten at a time, against the forward and backward passes that its searches need:
+// from the layer whose value they look for up, over all tokens of their prompts.
+func BenchmarkMEMIT(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		of   func(*testing.B, int) (*lm.Model, []Encoded, *Statistics)
+		n    int
+	}{{"lab", labBench, 1000}, {"real", realBench, 20}} {
+		b.Run(c.name, func(b *testing.B) {
+			m, reqs, st := c.of(b, c.n)
+			ratio, n := 0.0, 0
+			for range b.N {
+				took, e := written(b, m, st, "memit", reqs, 10)
+				top := e.HParams().Layers[len(e.HParams().Layers)-1]
+				bound := time.Duration(0)
+				n = 0
+				for _, s := range e.Steps() {
+					for _, history := range s.History {
+						bound += time.Duration(len(history)) * passes(b, m, &reqs[n], top, true)
+						n++
+					}
+				}
+				if err := e.Undo(0); err != nil {
+					b.Fatal(err)
+				}
+				if r := took.Seconds() / bound.Seconds(); ratio == 0 || r < ratio {
+					ratio = r
+				}
+			}
+
+			b.ReportMetric(ratio, "x-bound")
+			b.ReportMetric(float64(n), "facts")
+		})
+	}
 }
 
 // passes is how long a forward and a backward pass take down to a block, the fastest of a few; from is whether

@@ -72,7 +72,7 @@ func directAMX(parts, rows int) func(*directArgs) {
 }
 
 var avx2Kernels = kernelSet{
-	exact: tileKernel{rows: 6, cols: 16, depth: 256, run: gemmF32AVX2},
+	exact: tileKernel{rows: 6, cols: 16, depth: 256, wide: true, run: gemmF32AVX2},
 	packA: pack6AVX2, packB: pack8AVX2, group: 8,
 	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,
 	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2},

@@ -28,7 +28,8 @@ type tileKernel struct {
 	rows, cols     int // of the register tile
 	depth          int // longest inner size of one packed block, a multiple of 32
 	layout         layout
-	aParts, bParts int // bfloat16 parts that an operand is split into; 0 for float32
+	aParts, bParts int  // bfloat16 parts that an operand is split into; 0 for float32
+	wide           bool // pieces of many columns, for panels so narrow that packing them again costs more than sums
 	run            func(*tileArgs)
 }
 

@@ -17,8 +17,9 @@ import (
 //	[rows, k], float32   transposed from where it lies (directRows); copied first only at the edges, because
 //	                     kernels read whole registers
 //	[rows, k], BF16      pairs of neighbours in k are one 32-bit unit, so that the same transposition applies
-//	[k, rows] (kMajor)   rows of k are in panel order already: pairs of rows are interleaved (packPairs), and
-//	                     left tiles are turned panel by panel (packLeftColumns)
+//	[k, rows] (kMajor)   rows of k are in panel order already: floats are copied, left panels several at a time
+//	                     (copyColumns), pairs of rows are interleaved (packPairs), and left tiles are turned panel by
+//	                     panel (packLeftColumns)
 
 // operand is one side of a product, seen as [rows, k]: the matrix itself, or its transpose if kMajor.
 type operand struct {
@@ -277,6 +278,83 @@ func (st *stage) packFloats(dst []uint32, o operand, r, width int, transpose fun
 			}
 			st.pack = packArgs{unsafe.Pointer(&f[g]), src, (st.kc + 15) / 16, 16 * width * 4, width * 4, stride}
 			transpose(&st.pack)
+		}
+	}
+}
+
+// columns are panels of columns of an operand that is stored as [k, rows]: the first column, the columns of a panel,
+// the panels, and the distance of two of them when they are packed, in 32-bit units.
+type columns struct{ first, width, panels, size int }
+
+// packColumns packs n right panels, size units apart, from column r on. It reports whether there is a way for them.
+func (st *stage) packColumns(s source, r, size, n int) bool {
+	if !s.op.kMajor || st.tile.layout != panelFloats {
+		return false
+	}
+	k0 := st.k0
+	st.k0 -= s.k0
+	defer func() { st.k0 = k0 }()
+	return st.copyColumns(st.right, s.op, columns{r - s.row, st.tile.cols, n, size})
+}
+
+// copyColumns packs whole panels of columns as float32. It reports whether there is a way for their width. A row is
+// read through all panels, as in packLeftColumns, and widened in the stage where it is of 16 bits.
+func (st *stage) copyColumns(dst []uint32, o operand, c columns) bool {
+	run := copyRows[floats6]
+	switch c.width {
+	case 6:
+	case 12:
+		run = copyRows[floats12]
+	case 16:
+		run = copyRows[floats16]
+	case 32:
+		run = copyRows[floats32]
+	default:
+		return false
+	}
+
+	_ = dst[(c.panels-1)*c.size+st.kc*c.width-1]
+	if o.DType() == kernels.F32 {
+		run(columnArgs{unsafe.Pointer(&dst[0]), o.at(st.k0, c.first), st.kc, o.strideBytes(), c.panels, c.size * 4})
+		return true
+	}
+
+	across := c.panels * c.width
+	for q := 0; q < st.kc; q += stageRows {
+		rows := min(stageRows, st.kc-q)
+		for i := range rows {
+			st.ks.widen(st.f32[i*across:][:across], o.Mat, st.k0+q+i, c.first)
+		}
+		run(columnArgs{
+			unsafe.Pointer(&dst[q*c.width]), unsafe.Pointer(&st.f32), rows, across * 4, c.panels, c.size * 4,
+		})
+	}
+	return true
+}
+
+// Stretches of floats. Arrays the compiler would copy with a call each, because they might overlap.
+type (
+	floats6  struct{ a, b, c uint64 }
+	floats12 struct{ a, b floats6 }
+	floats16 struct{ a, b, c, d, e, f, g, h uint64 }
+	floats32 struct{ a, b floats16 }
+)
+
+// columnArgs are n rows, stride bytes apart, each with a stretch for every panel, and panels size bytes apart, where
+// the stretches go one after the other.
+type columnArgs struct {
+	dst, src  unsafe.Pointer
+	n, stride int
+	panels    int
+	size      int
+}
+
+// copyRows copies stretches of a size that the compiler knows, which makes it quick.
+func copyRows[A any](c columnArgs) {
+	width := int(unsafe.Sizeof(*new(A)))
+	for q := range c.n {
+		for i := range c.panels {
+			*(*A)(unsafe.Add(c.dst, i*c.size+q*width)) = *(*A)(unsafe.Add(c.src, q*c.stride+i*width))
 		}
 	}
 }

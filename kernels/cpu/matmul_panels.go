@@ -33,9 +33,10 @@ import (
 // Bounds of the pieces of a product.
 const (
 	pieceSide  = 512       // rows and columns of a piece, at most about
-	directSide = 1024      // columns of a piece whose sums are dst itself
+	directSide = 1024      // columns of a piece whose sums are dst itself, or of a kernel that is wide
 	pieceSpace = 576 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
-	packPanels = 4         // left panels that are packed together where they are columns
+	packPanels = 4         // panels that are packed together where they are columns
+	leftPanels = 8         // the same of left panels of floats, which are narrower
 	fewPieces  = 8         // pieces that other operations make at least
 	sumsPad    = 16        // floats between two rows of a piece's sums
 )
@@ -131,7 +132,7 @@ func (p *panelProduct) prepare(tile *tileKernel, threads int) {
 	across := pieces(p.dst.Cols, tile.cols)
 	p.direct = p.goesDirect()
 	side := pieceSide
-	if p.direct {
+	if p.direct || tile.wide {
 		side = directSide
 	}
 
@@ -237,28 +238,45 @@ func (p *panelProduct) openSums(st *stage, c piece) {
 
 // multiplyBlock adds one block of the inner size to the sums of a piece, one right panel at a time.
 func (p *panelProduct) multiplyBlock(st *stage, c piece, s source) {
-	t := p.tile
 	p.packLeft(st, c)
 
-	st.right = grow(st.right, t.panelSize(t.cols, st.kc, t.bParts))
-	for j := c.j; j < c.end; j += t.cols {
-		st.split.peak = 0
-		st.packRight(st.right, s, j)
-
-		// One infinity must not send the whole product to the slower kernel: the choice is made for each pair of
-		// panels.
-		whole := t.aParts <= 1 || splittable(st.split.peak)
-		for lo := c.lo; lo < c.hi; {
-			hi, exact := p.stretch(st, c, lo, whole)
-			if exact {
-				p.exactPanels(st, piece{lo, hi, j, c.end}, c, s)
-			} else {
-				p.multiplyPanels(st, c, lo, hi, j)
-			}
-
-			lo = hi
+	size := p.tile.panelSize(p.tile.cols, st.kc, p.tile.bParts)
+	st.right = grow(st.right, packPanels*size)
+	for j := c.j; j < c.end; {
+		for i := range p.packRight(st, c, s, j, size) {
+			p.multiplyRight(st, c, s, j, st.right[i*size:])
+			j += p.tile.cols
 		}
 	}
+}
+
+// multiplyRight multiplies the left panels of a piece with the packed right panel of column j.
+func (p *panelProduct) multiplyRight(st *stage, c piece, s source, j int, right []uint32) {
+	// One infinity must not send the whole product to the slower kernel: the choice is made for each pair of
+	// panels.
+	whole := p.tile.aParts <= 1 || splittable(st.split.peak)
+	for lo := c.lo; lo < c.hi; {
+		hi, exact := p.stretch(st, c, lo, whole)
+		if exact {
+			p.exactPanels(st, piece{lo, hi, j, c.end}, c, s)
+		} else {
+			p.multiplyPanels(st, c, piece{lo, hi, j, c.end}, right)
+		}
+
+		lo = hi
+	}
+}
+
+// packRight packs right panels, size units each, from column j of a piece on for one block of the inner size: several
+// where rows of k lie as they go into panels, else one, with its peak. It returns how many.
+func (p *panelProduct) packRight(st *stage, c piece, s source, j, size int) int {
+	if n := min(packPanels, (c.end-j)/p.tile.cols); n > 0 && st.packColumns(s, j, size, n) {
+		return n
+	}
+
+	st.split.peak = 0
+	st.packRight(st.right, s, j)
+	return 1
 }
 
 // packLeft packs the left panels of a piece for one block of the inner size, with the peak of each.
@@ -273,7 +291,19 @@ func (p *panelProduct) packLeft(st *stage, c piece) {
 		return
 	}
 
-	for r := range c.hi - c.lo {
+	r := 0
+	if p.a.kMajor && p.tile.layout == panelFloats {
+		whole := min(c.hi, p.dst.Rows/p.tile.rows) - c.lo
+		for r < whole {
+			n := min(leftPanels, whole-r)
+			if !st.copyColumns(st.left[r*p.aSize:], p.a, columns{(c.lo + r) * p.tile.rows, p.tile.rows, n, p.aSize}) {
+				break
+			}
+			r += n
+		}
+	}
+
+	for ; r < c.hi-c.lo; r++ {
 		st.split.peak = 0
 		st.packLeft(st.left[r*p.aSize:][:p.aSize], p.a, (c.lo+r)*p.tile.rows)
 		st.peaks[r] = st.split.peak
@@ -292,10 +322,11 @@ func (p *panelProduct) stretch(st *stage, c piece, lo int, whole bool) (hi int, 
 	return hi, exact
 }
 
-// multiplyPanels multiplies left panels [lo, hi) of a piece with the right panel of column j.
-func (p *panelProduct) multiplyPanels(st *stage, c piece, lo, hi, j int) {
+// multiplyPanels multiplies the left panels of q, some of those of piece c, with the packed right panel of its column.
+func (p *panelProduct) multiplyPanels(st *stage, c, q piece, right []uint32) {
+	lo, hi, j := q.lo, q.hi, q.j
 	st.args = tileArgs{
-		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&st.right[0]), k: p.tile.depthUnits(st.kc),
+		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&right[0]), k: p.tile.depthUnits(st.kc),
 		aStep: p.aSize * 4,
 	}
 
