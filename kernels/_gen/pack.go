@@ -7,14 +7,25 @@ type transposer struct {
 	name        string
 	rows, lanes int    // source rows taken together; 128-bit lanes of a register
 	reg         string // register name prefix
+	from        string // BF16 or F16, which are widened on the way, with AVX2; "": 32-bit units
+}
+
+// size is the size of a source unit in bytes.
+func (t transposer) size() int {
+	if t.from != "" {
+		return 2
+	}
+	return 4
 }
 
 // writePack writes the kernels that bring operands into panel order.
 func writePack(f *file) {
-	writeTranspose(f, transposer{"pack16AVX512", 16, 4, "Z"})
-	writeTranspose(f, transposer{"pack12AVX512", 12, 4, "Z"})
-	writeTranspose(f, transposer{"pack8AVX2", 8, 2, "Y"})
-	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y"})
+	writeTranspose(f, transposer{"pack16AVX512", 16, 4, "Z", ""})
+	writeTranspose(f, transposer{"pack12AVX512", 12, 4, "Z", ""})
+	writeTranspose(f, transposer{"pack8AVX2", 8, 2, "Y", ""})
+	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y", ""})
+	writeTranspose(f, transposer{"pack8BF16AVX2", 8, 2, "Y", "BF16"})
+	writeTranspose(f, transposer{"pack8F16AVX2", 8, 2, "Y", "F16"})
 	writePairRows(f)
 	writePairParts(f)
 	writePairRounded(f)
@@ -31,10 +42,14 @@ func writePack(f *file) {
 // same 128-bit chunk of rows r, r+4, r+8, …, one per lane, so that four registers need one 4×4 transposition
 // within their lanes.
 func writeTranspose(f *file, t transposer) {
+	units := "32-bit units"
+	if t.from != "" {
+		units = t.from + " that is widened to float32"
+	}
 	f.doc(`func %s(p *packArgs)
 
-dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units, %d rows i, 16 columns c, p.n blocks q of 16 columns; step, pitch
-and stride are in bytes. It assumes that p.n > 0.`, t.name, t.rows)
+dst[q·step + c·pitch + i] = src[i·stride + c] for %s, %d rows i, 16 columns c, p.n blocks q of 16 columns; step, pitch
+and stride are in bytes. It assumes that p.n > 0.`, t.name, units, t.rows)
 
 	f.raw("TEXT ·" + t.name + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ p+0(FP), DI")
@@ -55,7 +70,7 @@ and stride are in bytes. It assumes that p.n > 0.`, t.name, t.rows)
 		t.chunk(f, chunk, bases)
 	}
 	for g := 0; g*4 < t.rows; g++ {
-		f.op("ADDQ $64, %s", bases[g])
+		f.op("ADDQ $%d, %s", 16*t.size(), bases[g])
 	}
 
 	f.op("ADDQ SI, AX")
@@ -78,6 +93,10 @@ func (t transposer) storeMask(f *file) {
 func (t transposer) chunk(f *file, chunk int, bases []string) {
 	index := []string{"", "(R9*1)", "(R9*2)", "(R10*1)"}
 	for r := range 4 {
+		if t.from != "" {
+			t.widened(f, chunk, r, index[r], bases[1])
+			continue
+		}
 		f.op("VMOVUPS %d(DX)%s, X%d", chunk*16, index[r], r)
 		if 4+r < t.rows {
 			f.op("VINSERTF128 $1, %d(%s)%s, Y%d, Y%d", chunk*16, bases[1], index[r], r, r)
@@ -114,6 +133,20 @@ func (t transposer) chunk(f *file, chunk int, bases []string) {
 		}
 
 		f.op("ADDQ R8, BX")
+	}
+}
+
+// widened loads four units of row r and of row r + 4 as float32.
+func (t transposer) widened(f *file, chunk, r int, index, fours string) {
+	load := "VPMOVZXWD"
+	if t.from == "F16" {
+		load = "VCVTPH2PS"
+	}
+	f.op("%s %d(DX)%s, X%d", load, chunk*8, index, r)
+	f.op("%s %d(%s)%s, X12", load, chunk*8, fours, index)
+	f.op("VINSERTF128 $1, X12, Y%d, Y%d", r, r)
+	if t.from == "BF16" {
+		f.op("VPSLLD $16, Y%d, Y%d", r, r)
 	}
 }
 

@@ -73,7 +73,7 @@ func directAMX(parts, rows int) func(*directArgs) {
 
 var avx2Kernels = kernelSet{
 	exact: tileKernel{rows: 6, cols: 16, depth: 256, wide: true, run: gemmF32AVX2},
-	packA: pack6AVX2, packB: pack8AVX2, group: 8,
+	packA: pack6AVX2, packB: pack8AVX2, packBF16: pack8BF16AVX2, packF16: pack8F16AVX2, group: 8,
 	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,
 	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2},
 	dotBF16: []func(*dotArgs){dotBF16AVX2x1, dotBF16AVX2x2},
@@ -140,6 +140,16 @@ func pack12AVX512(p *packArgs)
 //
 //go:noescape
 func pack8AVX2(p *packArgs)
+
+// pack8BF16AVX2 transposes 8 rows of bfloat16, widened to float32; see packArgs.
+//
+//go:noescape
+func pack8BF16AVX2(p *packArgs)
+
+// pack8F16AVX2 transposes 8 rows of float16, widened to float32; see packArgs.
+//
+//go:noescape
+func pack8F16AVX2(p *packArgs)
 
 // pack6AVX2 transposes 6 rows of 32-bit units; see packArgs.
 //

@@ -42,6 +42,8 @@ type kernelSet struct {
 
 	add          func(dst, a, b []float32, scale float32) // dst = a + scale·b
 	packA, packB func(*packArgs)                          // transpose exact.rows and group rows; nil: in Go
+	packBF16     func(*packArgs)                          // packB of 16-bit units that are widened; nil: widened before
+	packF16      func(*packArgs)                          // the same
 	group        int                                      // rows that packB takes together
 
 	split       func(*splitArgs)

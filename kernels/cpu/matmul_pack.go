@@ -173,7 +173,9 @@ func (st *stage) packRight(dst []uint32, s source, r int) {
 	defer func() { st.k0 = k0 }()
 
 	if t.layout == panelFloats {
-		st.packFloats(dst, o, r, t.cols, st.ks.packB, st.ks.group)
+		if !st.packHalves(dst, o, r) {
+			st.packFloats(dst, o, r, t.cols, st.ks.packB, st.ks.group)
+		}
 		return
 	}
 
@@ -248,6 +250,27 @@ func (st *stage) packTurned(dst []uint32, o operand, r int) {
 	a.n = pieces(st.kc, squareSide)
 	a.stride = squareSide * 4
 	st.ks.pairParts(a)
+}
+
+// packHalves packs the rows of a right panel of 16-bit floats, widened as they are turned. It reports whether there is a
+// way, and all of what a kernel reads.
+func (st *stage) packHalves(dst []uint32, o operand, r int) bool {
+	turn := st.ks.packBF16
+	if o.DType() == kernels.F16 {
+		turn = st.ks.packF16
+	}
+	width := st.tile.cols
+	if turn == nil || o.kMajor || o.DType() == kernels.F32 || st.kc%16 != 0 || r+width > o.Rows {
+		return false
+	}
+
+	for g := 0; g < width; g += st.ks.group {
+		st.pack = packArgs{
+			unsafe.Pointer(&dst[g]), o.at(r+g, st.k0), st.kc / 16, 16 * width * 4, width * 4, o.strideBytes(),
+		}
+		turn(&st.pack)
+	}
+	return true
 }
 
 // packFloats packs width rows as float32, group rows at a time.
