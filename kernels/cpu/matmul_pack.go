@@ -252,8 +252,8 @@ func (st *stage) packTurned(dst []uint32, o operand, r int) {
 	st.ks.pairParts(a)
 }
 
-// packHalves packs the rows of a right panel of 16-bit floats, widened as they are turned. It reports whether there is a
-// way, and all of what a kernel reads.
+// packHalves packs the rows of a right panel of 16-bit floats, widened as they are turned. It reports whether there is
+// a way, and all of what a kernel reads.
 func (st *stage) packHalves(dst []uint32, o operand, r int) bool {
 	turn := st.ks.packBF16
 	if o.DType() == kernels.F16 {
