@@ -198,9 +198,9 @@ func CombineMethods() []string { return combine.Methods() }
 type CombineReport struct {
 	Adapters []string `json:"adapters"`
 	Out      string   `json:"out"`
-	Notes    []string `json:"notes,omitempty"` // what was accepted without effect
+	Notes    []string `json:"notes,omitempty"` // what was accepted without effect, and other bases
 
-	Method  string           `json:"method"` // as computed: one adapter alone is always linear
+	Method  string           `json:"method"` // as computed: one adapter alone is linear, unless a rank is asked for
 	Weights []float64        `json:"weights"`
 	Rank    int              `json:"rank"`
 	Exact   bool             `json:"exact"` // the result is the weighted sum of the changes, up to rounding
@@ -272,6 +272,9 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 	}
 
 	r.did(list, c)
+	if remark := apartBases(list); remark != "" {
+		r.Notes = append(r.Notes, remark)
+	}
 	r.Notes = lostIn(base, c.Adapter).note(r.Notes)
 	// PEFT has no mask: zeros of the base would fill in where such an adapter is loaded.
 	if c.Config.KeepZeros {

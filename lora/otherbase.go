@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/combine"
 )
 
 // ErrOtherBase: the adapter fits, but was trained on other weights than these.
@@ -79,4 +80,25 @@ func onStored(ctx context.Context, c *adapter.Config, base *adapter.Checkpoint) 
 	}
 
 	return otherBase(c, hash), nil
+}
+
+// apartBases is the remark about adapters of which one was trained on another base than the first: by fingerprints
+// where both have one, otherwise by the names of the folders. Their sum fits neither base.
+func apartBases(list []combine.Named) string {
+	first := list[0]
+	a := &first.Adapter.Config
+	for _, n := range list[1:] {
+		b := &n.Adapter.Config
+		switch {
+		case a.BaseHash != "" && b.BaseHash != "":
+			if a.BaseHash != b.BaseHash {
+				return fmt.Sprintf("%s and %s were trained on different bases: %.200q with fingerprint %.12s, and %.200q "+
+					"with %.12s; shapes fit", first.Name, n.Name, a.Base, a.BaseHash, b.Base, b.BaseHash)
+			}
+		case a.Base != "" && b.Base != "" && filepath.Base(a.Base) != filepath.Base(b.Base):
+			return fmt.Sprintf("%s and %s name different bases, %.200q and %.200q; shapes fit", first.Name, n.Name, a.Base,
+				b.Base)
+		}
+	}
+	return ""
 }

@@ -106,3 +106,38 @@ func TestOtherName(t *testing.T) {
 		}
 	}
 }
+
+// TestCombineBases: adapters of different bases are combined, and that is said: by fingerprints, or by names where one
+// has none.
+func TestCombineBases(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, base := range map[string]string{"a": "base", "b": "sums", "c": "base"} {
+		m := openModel(t, filepath.Join(filepath.Dir(nano), base), "cpu", lm.Options{})
+		a, err := Train(t.Context(), m, sequences(m.Config().Vocab, 4, 8), Options{
+			Kind: "lora", Rank: 2, Steps: 1, StateDir: at("state" + name),
+		})
+		if err == nil {
+			err = a.Save(at(name), false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for list, want := range map[string]bool{"ac": false, "ab": true, "acb": true} {
+		var dirs []string
+		for _, name := range strings.Split(list, "") {
+			dirs = append(dirs, at(name))
+		}
+		r, err := Combine(t.Context(), dirs, at("of"+list), CombineOptions{Method: "tsv_core"})
+		if err != nil || strings.Contains(strings.Join(r.Notes, " "), "different bases") != want {
+			t.Errorf("%s: %+v %v", list, r, err)
+		}
+	}
+
+	r, err := Combine(t.Context(), []string{at("a")}, at("cut"), CombineOptions{Method: "svd", Rank: 1})
+	if err != nil || r.Rank != 1 || r.Method != "svd" {
+		t.Errorf("one adapter cut to rank 1: %+v %v", r, err)
+	}
+}

@@ -90,8 +90,8 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 		"`X` fraction of values that ties, dare and magnitude_prune keep (default: 1, all)")
 	f.StringVar(&o.Sign, "majority-sign", "", "`NAME` how ties elects signs: total or frequency (default: total)")
 	f.IntVar(&o.Rank, "rank", 0,
-		"`N` rank of the result, for svd and the methods that end in _svd (default: the largest rank of the "+
-			"adapters), _core or _knots (default: their sum)")
+		"`N` rank of the result, for svd and the methods that end in _svd, _core or _knots (default: the largest "+
+			"rank of the adapters; for _core and _knots their sum)")
 	f.StringVar(&o.Model, "model", "", "`MODEL` base model, needed where an adapter does not name its modules itself")
 	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")

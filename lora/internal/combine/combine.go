@@ -106,7 +106,7 @@ type Named struct {
 // Result is a combination, and what of it its factors do not show.
 type Result struct {
 	*adapter.Adapter
-	Method  string // as computed: one adapter alone is always linear
+	Method  string // as computed: one adapter alone is linear, unless a rank is asked for
 	Weights []float64
 	// Exact: the result is the weighted sum of the changes, up to rounding.
 	Exact bool
@@ -123,7 +123,7 @@ func Run(ctx context.Context, list []Named, o Options) (*Result, error) {
 		return nil, err
 	}
 
-	if len(list) == 1 && c.weights[0] == 1 {
+	if len(list) == 1 && c.weights[0] == 1 && c.method.name == "linear" {
 		return c.identity(), nil
 	}
 
@@ -194,7 +194,8 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 			ErrOption, o.Sign, o.Method)
 	}
 
-	if len(list) == 1 {
+	// As in PEFT, one adapter is taken as it is, whatever the method; a rank that is asked for holds all the same.
+	if len(list) == 1 && o.Rank == 0 {
 		c.method, err = lookup("linear")
 	}
 
@@ -330,7 +331,7 @@ func (c *combiner) run(ctx context.Context) (*Result, error) {
 
 	return &Result{
 		Adapter: &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, Method: c.method.name,
-		Weights: c.weights, Exact: c.method.name == "cat" || len(c.list) == 1, Energy: energy,
+		Weights: c.weights, Exact: c.method.name == "cat" || c.method.name == "linear" && len(c.list) == 1, Energy: energy,
 	}, nil
 }
 
