@@ -44,7 +44,7 @@ func MergedGrams(ctx context.Context, models []*lm.Model, into *lm.Model, data [
 
 	r := &mergedGrams{models: models, into: into, alpha: alpha}
 	defer r.free()
-	if err := r.begin(data, paths); err != nil {
+	if err := r.begin(data, paths, o.Overwrite); err != nil {
 		return err
 	}
 
@@ -84,7 +84,7 @@ func (r *mergedGrams) free() {
 }
 
 // begin averages what no block has, and embeds the texts.
-func (r *mergedGrams) begin(data []corpus.Windows, paths []string) error {
+func (r *mergedGrams) begin(data []corpus.Windows, paths []string, overwrite bool) error {
 	names := r.into.Tensors()
 	for _, m := range r.models {
 		if !slices.Equal(names, m.Tensors()) {
@@ -115,7 +115,7 @@ func (r *mergedGrams) begin(data []corpus.Windows, paths []string) error {
 
 		w, err := safetensors.Create(paths[i], gramInfos(r.into, ""),
 			map[string]string{"format": "pt", "statistic": "gram", "data": d.Hash, "merged": "regmean"},
-			safetensors.Options{})
+			safetensors.Options{Overwrite: overwrite})
 		if err != nil {
 			return err
 		}

@@ -23,8 +23,9 @@ var errStatistic = fmt.Errorf("%w%w", failure.New("", "compress inspect --verify
 // StatisticsOptions are the choices of Fisher and Gram. The zero value is ready.
 type StatisticsOptions struct {
 	// bytes of sums held at a time; 0: DefaultMemory. Less takes more passes, with the same result
-	Memory   int64
-	Progress func(done, total int64) // windows, or blocks; may be nil
+	Memory    int64
+	Progress  func(done, total int64) // windows, or blocks; may be nil
+	Overwrite bool                    // replace files that are there
 }
 
 // Fisher writes the diagonal Fisher information of a model to a safetensors file, for the method fisher: for
@@ -76,7 +77,7 @@ func collect(ctx context.Context, m *lm.Model, data corpus.Windows, path, kind s
 	}
 
 	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt", "statistic": kind, "data": data.Hash},
-		safetensors.Options{})
+		safetensors.Options{Overwrite: o.Overwrite})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"os"
@@ -265,6 +266,44 @@ func TestStatisticsNonFinite(t *testing.T) {
 		if left, _ := filepath.Glob(out + "*"); len(left) > 0 {
 			t.Errorf("%s: %v is left", kind, left)
 		}
+	}
+}
+
+// TestBadStatistics: values that nobody can have measured are refused, by the file and the tensor that have them.
+func TestBadStatistics(t *testing.T) {
+	dir := collected(t)
+	for what, c := range map[string]struct {
+		method, key, file string
+		bits              uint32
+	}{
+		"NaN in fisher":      {"fisher", "fisher", "fisher", 0x7fc00000},
+		"negative fisher":    {"fisher", "fisher", "fisher", 0xc0a00000},
+		"infinity in a gram": {"regmean", "gram", "gram", 0x7f800000},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bad := filepath.Join(t.TempDir(), "bad.safetensors")
+			data, err := os.ReadFile(filepath.Join(dir, "sums-"+c.file+".safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			const name = "model.layers.1.mlp.up_proj.weight"
+			info, ok := open(t, filepath.Join(dir, "sums-"+c.file+".safetensors")).Info(name)
+			if !ok {
+				t.Fatal("no up_proj")
+			}
+			binary.LittleEndian.PutUint32(data[info.Offset+4:], c.bits)
+			if err := os.WriteFile(bad, data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+
+			text := "merge_method: " + c.method + "\nmodels:\n  - model: " + nano + "sums\n    parameters: {" + c.key + ": " +
+				bad + "}\n  - model: " + nano + "news\n    parameters: {" + c.key + ": " +
+				filepath.Join(dir, "news-"+c.file+".safetensors") + "}\n"
+			_, err = Models(t.Context(), parse(t, text), filepath.Join(t.TempDir(), "out"), Options{})
+			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

@@ -118,6 +118,7 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.SeqLen, "seqlen", 0,
 		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller)")
 	f.StringVar(&o.Memory, "memory", "1GiB", "`SIZE` memory for statistics; with less, the text is read more often")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	f.Float64Var(&o.Alpha, "gram-alpha", 0.95, "`X` alpha of the merge by regmean that regmean++ collects on")
 	cli.Require(cmd, "kind", "data", "out")
 	cli.Inputs(cmd, "data")

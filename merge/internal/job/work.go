@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -465,7 +466,34 @@ func (w *Work) statistics(m *method.Method, it *stream.Item, in *method.Input, s
 	}
 
 	in.Stat = info.Shape
-	it.Stat = append(it.Stat, src)
+	it.Stat = append(it.Stat, checked{src, f.Path(), info.Name, m.Stat == "fisher"})
+	return nil
+}
+
+// errStatistics: what a file of statistics holds cannot have been measured.
+var errStatistics = errors.New("bad statistics")
+
+// checked is a tensor of statistics of which no value is NaN or infinite, nor below zero where it has squares.
+type checked struct {
+	stream.Source
+	path, name string
+	squares    bool
+}
+
+// Read implements [stream.Source].
+func (c checked) Read(dst []float32, off int64) error {
+	if err := c.Source.Read(dst, off); err != nil {
+		return err
+	}
+	for i, v := range dst {
+		switch {
+		case math.IsNaN(float64(v)) || math.IsInf(float64(v), 0):
+			return fmt.Errorf("%w: %s: tensor %q: element %d is %g", errStatistics, c.path, c.name, off+int64(i), v)
+		case c.squares && v < 0:
+			return fmt.Errorf("%w: %s: tensor %q: element %d is %g, and Fisher information is never below zero",
+				errStatistics, c.path, c.name, off+int64(i), v)
+		}
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // StatisticsOptions are the flags of the verb statistics.
@@ -19,6 +20,7 @@ type StatisticsOptions struct {
 	Data              []string // one, or one for each model of regmean++
 	Samples, SeqLen   int
 	Alpha             float64
+	Overwrite         bool
 }
 
 // kindMerged is the kind that is collected from several models together.
@@ -80,10 +82,9 @@ func Statistics(j *cli.Job, paths []string, o StatisticsOptions) (any, error) {
 	}
 
 	bar := j.Bars()
-	err = collect(j.Ctx, m, w, to, merge.StatisticsOptions{Memory: memory, Progress: func(done, total int64) {
-		bar.Show(
-			o.Kind, done, total)
-	}})
+	err = collect(j.Ctx, m, w, to, merge.StatisticsOptions{
+		Memory: memory, Overwrite: o.Overwrite, Progress: func(done, total int64) { bar.Show(o.Kind, done, total) },
+	})
 
 	bar.End()
 	if err != nil {
@@ -113,11 +114,8 @@ func mergedStatistics(j *cli.Job, paths []string, o StatisticsOptions) (any, err
 			len(paths), len(o.Data))
 	}
 
-	if err := os.MkdirAll(o.Out, 0o777); err != nil {
-		return nil, err
-	}
 	r := &MergedStatistics{Kind: kindMerged, Alpha: o.Alpha}
-	var files []string
+	var places []cli.Place
 	for i, path := range paths {
 		file := filepath.Join(o.Out, fmt.Sprintf("%d-%s.safetensors", i, filepath.Base(filepath.Clean(path))))
 		place := cli.Place{
@@ -125,11 +123,12 @@ func mergedStatistics(j *cli.Job, paths []string, o StatisticsOptions) (any, err
 			Own:    func(path string) bool { return strings.HasSuffix(path, ".safetensors") },
 			Inputs: j.Inputs, Seeks: true,
 		}
-		to, err := place.Target()
-		if err != nil {
-			return nil, err
+		if !o.Overwrite {
+			if _, err := os.Lstat(file); err == nil {
+				return nil, fmt.Errorf("%s: %w", file, safetensors.ErrExists)
+			}
 		}
-		files, r.Files = append(files, to), append(r.Files, StatisticsResult{Kind: kindMerged, Out: file})
+		places, r.Files = append(places, place), append(r.Files, StatisticsResult{Kind: kindMerged, Out: file})
 	}
 
 	var models []*lm.Model
@@ -153,12 +152,30 @@ func mergedStatistics(j *cli.Job, paths []string, o StatisticsOptions) (any, err
 		r.Files[i].Windows, r.Files[i].SeqLen, r.Files[i].Data = len(w.IDs), w.SeqLen, w.Hash
 	}
 
+	// The folder is made last, so that nothing is left of a run that cannot begin.
+	takeBack, err := placeFor(o.Out)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, p := range places {
+		to, err := p.Target()
+		if err != nil {
+			takeBack()
+			return nil, err
+		}
+		files = append(files, to)
+	}
+
 	bar := j.Bars()
 	last := len(models) - 1
-	err := merge.MergedGrams(j.Ctx, models[:last], models[last], texts, files, o.Alpha,
-		merge.StatisticsOptions{Progress: func(done, total int64) { bar.Show(o.Kind, done, total) }})
+	err = merge.MergedGrams(j.Ctx, models[:last], models[last], texts, files, o.Alpha,
+		merge.StatisticsOptions{
+			Overwrite: o.Overwrite, Progress: func(done, total int64) { bar.Show(o.Kind, done, total) },
+		})
 	bar.End()
 	if err != nil {
+		takeBack()
 		return nil, err
 	}
 
@@ -171,4 +188,18 @@ func mergedStatistics(j *cli.Job, paths []string, o StatisticsOptions) (any, err
 	}
 	j.Note("a recipe by regmean with alpha %g takes them as its models' gram", o.Alpha)
 	return r, nil
+}
+
+// placeFor makes a folder for files, and gives what takes it away again where it was not there and is empty.
+func placeFor(dir string) (undo func(), err error) {
+	_, err = os.Lstat(dir)
+	fresh := err != nil
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	return func() {
+		if fresh {
+			_ = os.Remove(dir) // which leaves a folder that holds something
+		}
+	}, nil
 }
