@@ -133,8 +133,12 @@ func (p *Plan) Missing(key, path string, err error) error {
 func (s *Study) records() error {
 	h := sha256.New()
 	var doubts []doubt
+	some := edit.ReadOptions{
+		Skip:      s.Plan.Skip,
+		NoSubject: !slices.ContainsFunc(s.Plan.Editors, func(e Editor) bool { return edit.NeedsSubject(e.Method) }),
+	}
 	for _, path := range s.Plan.Edits {
-		set, err := edit.ReadSome(s.Plan.find(path), edit.ReadOptions{Skip: s.Plan.Skip})
+		set, err := edit.ReadSome(s.Plan.find(path), some)
 		if err != nil {
 			return s.Plan.Missing("edits", path, err)
 		}

@@ -95,6 +95,11 @@ func NeedsStatistics(name string, h HParams) bool {
 	return err == nil && (m.needs || h.Statistics && (name == "rome" || name == "r-rome"))
 }
 
+// NeedsSubject reports whether a method looks for the subject in a prompt. Unknown methods do.
+func NeedsSubject(name string) bool {
+	return !slices.Contains([]string{"ft", "ft-l", "ft-m", "lora", "ultraedit", "grace", "ike"}, name)
+}
+
 // NeedsBackground reports whether a method needs texts that have nothing to do with the edits.
 func NeedsBackground(name string) bool { return name == kindWISE || name == kindMEMOIR }
 

@@ -64,6 +64,9 @@ type Set struct {
 type ReadOptions struct {
 	Count int  // the first ones, of which alone faults are looked for; 0: all
 	Skip  bool // leave out records with faults, and count the next in their place
+	// NoSubject takes records without a subject as being about their whole prompt, for methods that do not look for one
+	// ([NeedsSubject])
+	NoSubject bool
 }
 
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src,
@@ -146,7 +149,7 @@ func parse(data []byte, o ReadOptions) (*Set, error) {
 			break
 		}
 
-		f := &fields{at: fmt.Sprintf("record %d", i), m: m}
+		f := &fields{at: fmt.Sprintf("record %d", i), m: m, noSubject: o.NoSubject}
 		r := form.read(f)
 		if r.ID == "" {
 			r.ID = fmt.Sprint(i)
@@ -268,9 +271,10 @@ func overruled(batch []Record) map[int]int {
 
 // fields reads the fields of a record and keeps the first fault.
 type fields struct {
-	at  string
-	m   map[string]json.RawMessage
-	err error
+	at        string
+	m         map[string]json.RawMessage
+	err       error
+	noSubject bool // it may be missing
 }
 
 func (f *fields) fail(name, what string) {
@@ -327,7 +331,7 @@ func (f *fields) id(name string) string {
 
 // inside enters an object.
 func (f *fields) inside(name string, need bool) *fields {
-	g := &fields{at: f.at + ": " + name}
+	g := &fields{at: f.at + ": " + name, noSubject: f.noSubject}
 	if !f.read(name, &g.m, need, "an object") {
 		g.m = nil
 	}
@@ -339,6 +343,17 @@ func (f *fields) merge(g *fields) {
 	if f.err == nil {
 		f.err = g.err
 	}
+}
+
+// about reads the subject and the prompt, in which {} takes the subject's place.
+func (f *fields) about(r *Record, prompt string) {
+	r.Subject = f.text("subject", !f.noSubject)
+	r.Prompt = f.text(prompt, true)
+	if f.noSubject && r.Subject == "" && !strings.Contains(r.Prompt, "{}") {
+		r.Subject, r.Prompt = strings.TrimRight(r.Prompt, " "), "{}"
+		return
+	}
+	r.Prompt = f.slot(r.Prompt, r.Subject)
 }
 
 // slot replaces the subject in a filled prompt, at its last place, by {}.
@@ -359,8 +374,7 @@ func counterFact(f *fields) Record {
 	q := f.inside("requested_rewrite", true)
 	r := Record{ID: f.id("case_id")}
 	if q.m != nil {
-		r.Prompt = q.text("prompt", true)
-		r.Subject = q.text("subject", true)
+		q.about(&r, "prompt")
 		r.Relation = q.text("relation_id", false)
 		fresh, old := q.inside("target_new", true), q.inside("target_true", false)
 		if fresh.m != nil {
@@ -372,7 +386,6 @@ func counterFact(f *fields) Record {
 
 		q.merge(fresh)
 		q.merge(old)
-		r.Prompt = q.slot(r.Prompt, r.Subject)
 	}
 
 	f.merge(q)
@@ -386,8 +399,8 @@ func counterFact(f *fields) Record {
 
 // zsre is MEND's form; the new answer is alt, as MEND and EasyEdit take it.
 func zsre(f *fields) Record {
-	r := Record{ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("alt", true)}
-	r.Prompt = f.slot(f.text("src", true), r.Subject)
+	r := Record{ID: f.id("case_id"), New: f.text("alt", true)}
+	f.about(&r, "src")
 
 	if a := f.texts("answers"); len(a) > 0 {
 		r.True = a[0]
@@ -405,11 +418,8 @@ func zsre(f *fields) Record {
 
 // easyEdit is EasyEdit's form.
 func easyEdit(f *fields) Record {
-	r := Record{
-		ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("target_new", true),
-		True: f.text("ground_truth", false),
-	}
-	r.Prompt = f.slot(f.text("prompt", true), r.Subject)
+	r := Record{ID: f.id("case_id"), New: f.text("target_new", true), True: f.text("ground_truth", false)}
+	f.about(&r, "prompt")
 	r.Rephrase = append(f.texts("rephrase_prompt"), f.texts("rephrase")...)
 
 	prompts, answers := f.texts("locality_prompt"), f.texts("locality_ground_truth")

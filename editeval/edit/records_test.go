@@ -57,6 +57,34 @@ func TestRecordForms(t *testing.T) {
 	}
 }
 
+// TestNoSubject: where no method looks for a subject, a record without one is about its whole prompt; otherwise it is a
+// fault.
+func TestNoSubject(t *testing.T) {
+	for name, text := range map[string]string{
+		"CounterFact": `[{"requested_rewrite": {"prompt": "Rome is in ", "target_new": {"str": "Spain"}}}]`,
+		"zsRE":        `[{"src": "Rome is in", "alt": "Spain"}]`,
+		"EasyEdit":    `[{"prompt": "Rome is in", "target_new": "Spain", "subject": ""}]`,
+	} {
+		if _, err := parse([]byte(text), ReadOptions{}); !errors.Is(err, ErrRecord) {
+			t.Errorf("%s: %v", name, err)
+		}
+		s, err := parse([]byte(text), ReadOptions{NoSubject: true})
+		if err != nil || s.Records[0].Full() != "Rome is in" || s.Records[0].Prompt != "{}" {
+			t.Errorf("%s: %+v %v", name, s, err)
+		}
+	}
+
+	const bad = `[{"prompt": "{} is in", "target_new": "Spain"}]`
+	if _, err := parse([]byte(bad), ReadOptions{NoSubject: true}); !errors.Is(err, ErrRecord) {
+		t.Errorf("a place for a subject that is not there: %v", err)
+	}
+	for method, want := range map[string]bool{"ultraedit": false, "ft": false, "grace": false, "rome": true, "wise": true} {
+		if NeedsSubject(method) != want {
+			t.Error(method)
+		}
+	}
+}
+
 // fact is a record of EasyEdit's form.
 func fact(subject, prompt, answer string) string {
 	return `{"subject": "` + subject + `", "prompt": "` + prompt + `", "target_new": "` + answer +

@@ -100,7 +100,9 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 
 // read reads the edits.
 func (o *Options) read(j *cli.Job) (*edit.Set, error) {
-	set, err := edit.ReadSome(o.Edits, edit.ReadOptions{Count: o.Count, Skip: o.SkipInvalid})
+	set, err := edit.ReadSome(o.Edits, edit.ReadOptions{
+		Count: o.Count, Skip: o.SkipInvalid, NoSubject: !edit.NeedsSubject(o.Method),
+	})
 	if err != nil {
 		return nil, err
 	}
