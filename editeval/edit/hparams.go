@@ -307,6 +307,45 @@ func (h *HParams) MergeFile(name string, text []byte) error {
 	return nil
 }
 
+// locating are the methods that search for values and write them where the subject is.
+var locating = []string{
+	"rome", "r-rome", "memit", "memit-seq", "encore", "pmet", "emmet", "alphaedit", "nas", "lyaplock",
+}
+
+// readBy are the hyper-parameters that some methods alone read, by their keys.
+var readBy = map[string][]string{
+	"weight_decay": locating, "clamp": locating, "kl_factor": locating, "reverse_kl": locating, "settled": locating,
+	"anchor": locating, "anchor_norm": locating, "norm_lambda": locating,
+	"statistics": {"rome", "r-rome"}, "bare_key": {"r-rome"},
+	"lambda":     {"memit", "memit-seq", "encore", "pmet", "lyaplock", "rome", "r-rome"},
+	"accumulate": {"memit", "memit-seq", "encore", "pmet"},
+	"budget":     {"lyaplock"}, "weight": {"emmet"}, "emmet_lambda": {"emmet"},
+	"null_threshold": {"alphaedit", "nas"}, "l2": {"alphaedit", "nas"},
+	"eps": {"ft-l", "grace"}, "warm": {"grace"}, "rank": {"lora"},
+	"rows": {kindWISE, kindMEMOIR}, "threshold": {kindWISE, kindMEMOIR}, "clip": {kindWISE, kindMEMOIR},
+	"margin": {kindWISE}, "mask": {kindWISE}, "shard": {kindWISE}, "top": {kindMEMOIR}, "matrices": {"ultraedit"},
+}
+
+// Idle lists the keys of a YAML text of hyper-parameters that a method does not read, in their order.
+func Idle(method string, text []byte) []string {
+	src, err := strictyaml.Parse("", text)
+	if err != nil {
+		return nil
+	}
+	top := src.NewReader().Only(src, "hyper-parameters")
+	if top == nil {
+		return nil
+	}
+
+	var list []string
+	for _, e := range top.Entries {
+		if some, ok := readBy[e.Key]; ok && !slices.Contains(some, method) {
+			list = append(list, e.Key)
+		}
+	}
+	return list
+}
+
 // Validate returns every fault, for a model with so many decoder layers.
 func (h *HParams) Validate(blocks int) error {
 	var errs []error

@@ -2,6 +2,8 @@ package edit
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/fuzzlimit"
@@ -52,6 +54,34 @@ func TestWideRate(t *testing.T) {
 		h, err := Defaults(c.method, &c.config)
 		if err != nil || h.LearningRate != c.want {
 			t.Errorf("%s, %d wide: %g, want %g (%v)", c.method, c.config.Hidden, h.LearningRate, c.want, err)
+		}
+	}
+}
+
+// TestIdle: keys of other methods are named, those of all methods are not; every key that a method alone reads is one of
+// the hyper-parameters.
+func TestIdle(t *testing.T) {
+	const text = "anchor: true\nsteps: 5\nmask: 0.5\nlayers: [1]\n"
+	for method, want := range map[string][]string{
+		"grace": {"anchor", "mask"}, "rome": {"mask"}, "wise": {"anchor"}, "ultraedit": {"anchor", "mask"},
+	} {
+		if got := Idle(method, []byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", method, got, want)
+		}
+	}
+
+	var keys []string
+	for f := range reflect.TypeFor[HParams]().Fields() {
+		keys = append(keys, f.Tag.Get("yaml"))
+	}
+	for key, list := range readBy {
+		if !slices.Contains(keys, key) {
+			t.Errorf("%s is no hyper-parameter", key)
+		}
+		for _, method := range list {
+			if !slices.Contains(Methods(), method) {
+				t.Errorf("%s: no method %s", key, method)
+			}
 		}
 	}
 }

@@ -27,6 +27,8 @@ type Options struct {
 	SkipInvalid bool   // records with faults are left out
 	HParams     string // file
 	Decode      bool   // quantised matrices become floats when they are loaded
+
+	idle []string // keys of HParams that the method does not read
 }
 
 // Result is the report of the verb.
@@ -76,6 +78,9 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if len(o.idle) > 0 {
+		j.Remark("%s: %s does not read %s", o.HParams, o.Method, strings.Join(o.idle, ", "))
+	}
 
 	bars := j.Bars()
 	defer bars.End()
@@ -163,6 +168,7 @@ func (o *Options) fit(m *lm.Model) (err error) {
 			return err
 		}
 		hp.Source += ", " + filepath.Base(o.HParams)
+		o.idle = edit.Idle(o.Method, text)
 	}
 
 	o.FolderOptions.HParams = &hp
