@@ -92,12 +92,12 @@ func apartBases(list []combine.Named) string {
 		switch {
 		case a.BaseHash != "" && b.BaseHash != "":
 			if a.BaseHash != b.BaseHash {
-				return fmt.Sprintf("%s and %s were trained on different bases: %.200q with fingerprint %.12s, and %.200q "+
-					"with %.12s; shapes fit", first.Name, n.Name, a.Base, a.BaseHash, b.Base, b.BaseHash)
+				return fmt.Sprintf("%s and %s were trained on different bases: %.200q with fingerprint %.12s, and "+
+					"%.200q with %.12s; shapes fit", first.Name, n.Name, a.Base, a.BaseHash, b.Base, b.BaseHash)
 			}
 		case a.Base != "" && b.Base != "" && filepath.Base(a.Base) != filepath.Base(b.Base):
-			return fmt.Sprintf("%s and %s name different bases, %.200q and %.200q; shapes fit", first.Name, n.Name, a.Base,
-				b.Base)
+			return fmt.Sprintf("%s and %s name different bases, %.200q and %.200q; shapes fit", first.Name, n.Name,
+				a.Base, b.Base)
 		}
 	}
 	return ""

@@ -296,8 +296,8 @@ func TestBadStatistics(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			text := "merge_method: " + c.method + "\nmodels:\n  - model: " + nano + "sums\n    parameters: {" + c.key + ": " +
-				bad + "}\n  - model: " + nano + "news\n    parameters: {" + c.key + ": " +
+			text := "merge_method: " + c.method + "\nmodels:\n  - model: " + nano + "sums\n    parameters: {" +
+				c.key + ": " + bad + "}\n  - model: " + nano + "news\n    parameters: {" + c.key + ": " +
 				filepath.Join(dir, "news-"+c.file+".safetensors") + "}\n"
 			_, err = Models(t.Context(), parse(t, text), filepath.Join(t.TempDir(), "out"), Options{})
 			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), name) {

@@ -58,8 +58,8 @@ func TestWideRate(t *testing.T) {
 	}
 }
 
-// TestIdle: keys of other methods are named, those of all methods are not; every key that a method alone reads is one of
-// the hyper-parameters.
+// TestIdle: keys of other methods are named, those of all methods are not; every key that a method alone reads is one
+// of the hyper-parameters.
 func TestIdle(t *testing.T) {
 	const text = "anchor: true\nsteps: 5\nmask: 0.5\nlayers: [1]\n"
 	for method, want := range map[string][]string{

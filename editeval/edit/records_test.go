@@ -78,7 +78,9 @@ func TestNoSubject(t *testing.T) {
 	if _, err := parse([]byte(bad), ReadOptions{NoSubject: true}); !errors.Is(err, ErrRecord) {
 		t.Errorf("a place for a subject that is not there: %v", err)
 	}
-	for method, want := range map[string]bool{"ultraedit": false, "ft": false, "grace": false, "rome": true, "wise": true} {
+	for method, want := range map[string]bool{
+		"ultraedit": false, "ft": false, "grace": false, "rome": true, "wise": true,
+	} {
 		if NeedsSubject(method) != want {
 			t.Error(method)
 		}

@@ -331,7 +331,8 @@ func (c *combiner) run(ctx context.Context) (*Result, error) {
 
 	return &Result{
 		Adapter: &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, Method: c.method.name,
-		Weights: c.weights, Exact: c.method.name == "cat" || c.method.name == "linear" && len(c.list) == 1, Energy: energy,
+		Weights: c.weights, Energy: energy,
+		Exact: c.method.name == "cat" || c.method.name == "linear" && len(c.list) == 1,
 	}, nil
 }
 
