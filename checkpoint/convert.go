@@ -32,9 +32,9 @@ const KeepShards = -1
 
 // Conversion is what [Convert] has done.
 type Conversion struct {
-	Source    string `json:"source"`
-	Out       string `json:"out"`
-	Tensors   int    `json:"tensors"`
+	Source    string `json:"source"`   // folder or file that was read
+	Out       string `json:"out"`      // folder that was written
+	Tensors   int    `json:"tensors"`  // of the output
 	Cast      int    `json:"cast"`     // tensors with a new element type
 	Packed    int    `json:"packed"`   // matrices written as bitmasks
 	Unpacked  int    `json:"unpacked"` // matrices read from bitmasks

@@ -2,6 +2,12 @@
 // says what one holds, [Verify] also whether it is whole, [Diff] how two differ, and [Convert] writes one again with
 // another element type, other shards, or pruned matrices packed as bitmasks. It reads no more of a model's
 // architecture than the roles of its tensors, so that most of it works on any folder or .safetensors file.
+//
+// # Use
+//
+//	r, err := checkpoint.Verify(ctx, "MODEL", checkpoint.InspectOptions{}) // every value, shape and offset
+//	d, err := checkpoint.Diff(ctx, "MODEL", "pruned", checkpoint.DiffOptions{})
+//	c, err := checkpoint.Convert(ctx, "MODEL", "half", checkpoint.ConvertOptions{DType: safetensors.F16})
 package checkpoint
 
 import (

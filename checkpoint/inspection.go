@@ -55,9 +55,9 @@ type RoleReport struct {
 // TensorReport is one tensor.
 type TensorReport struct {
 	Name  string  `json:"name"`
-	DType string  `json:"dtype"`
+	DType string  `json:"dtype"` // as stored: "BF16", …
 	Shape []int64 `json:"shape"`
-	Role  string  `json:"role"`
+	Role  string  `json:"role"`            // what the architecture uses it for, see package arch; "" where that is unknown
 	Zeros *int64  `json:"zeros,omitempty"` // nil: not counted
 	// the tensor of the files that it lies in, where that holds others too
 	Stored    string `json:"stored,omitempty"`

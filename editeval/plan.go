@@ -21,19 +21,19 @@ var ErrPlan = failure.Misuse("unusable plan", "")
 
 // Plan says what is edited, how, and what is measured. Paths are tried as they are, then beside the plan.
 type Plan struct {
-	File    string   `json:"file,omitempty"` // the plan itself; empty if it is none
-	Models  []Model  `json:"models"`         // for programs that load models; [Run] is given one
-	Editors []Editor `json:"editors"`
+	File    string   `json:"file,omitempty"`         // the plan itself; empty if it is none
+	Models  []Model  `json:"models"`                 // for programs that load models; [Run] is given one
+	Editors []Editor `json:"editors"`                // each with its settings; at least one
 	Edits   []string `json:"edits"`                  // files of records
 	Skip    bool     `json:"skip_invalid,omitempty"` // records with faults are left out, which a remark says
 	// of edits after which everything is measured, upwards; empty: 1, 10, 50, 100, 500, 1000
 	Counts []int    `json:"counts"`
 	Seeds  []uint64 `json:"seeds"` // of the order of the edits: 0 is the order of the files; empty: 0
 
-	Tasks []Task   `json:"tasks,omitempty"`
-	Data  []string `json:"data,omitempty"` // folders of tasks' data
-	Texts []Text   `json:"texts,omitempty"`
-	Stats Stats    `json:"stats"`
+	Tasks []Task   `json:"tasks,omitempty"` // benchmarks that must not suffer; none: edits alone are measured
+	Data  []string `json:"data,omitempty"`  // folders of tasks' data
+	Texts []Text   `json:"texts,omitempty"` // texts whose perplexity is measured
+	Stats Stats    `json:"stats"`           // where methods that need statistics of keys take them from
 	// Safety are prompts that a model should refuse; nil: none.
 	Safety *Safety `json:"safety,omitempty"`
 
@@ -67,7 +67,7 @@ type Editor struct {
 
 // Task is an entry of tasks: a name, file or folder of package task.
 type Task struct {
-	Entry string `json:"entry"`
+	Entry string `json:"entry"`           // what package task loads: a name, a file, a folder or a pattern
 	Limit int    `json:"limit,omitempty"` // documents; 0: the plan's
 	Shots *int   `json:"num_fewshot,omitempty"`
 

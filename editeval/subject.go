@@ -17,10 +17,10 @@ import (
 // Subject is a model that is studied, with adapters and experts attached. It is used by one goroutine at a
 // time, and is what it was when a call is over.
 type Subject struct {
-	Name      string
-	Model     *lm.Model
-	Tokenizer *tokenizer.Tokenizer
-	Identity  string // a hash of everything that its answers depend on
+	Name      string               // for the report
+	Model     *lm.Model            // edited, and put back after each sequence
+	Tokenizer *tokenizer.Tokenizer // of the model
+	Identity  string               // a hash of everything that its answers depend on
 	// Router is that of task.Options, for experts that are chosen by request; nil: none.
 	Router func(ctx context.Context, prompts [][]int32, run func(at []int) error) error
 

@@ -69,7 +69,7 @@ const (
 
 // Options of a search. The zero value is the paper's setting with our simplification and checks.
 type Options struct {
-	Seed        uint64  `json:"seed"`
+	Seed        uint64  `json:"seed"`        // of every random choice
 	Population  int     `json:"population"`  // default 100
 	Generations int     `json:"generations"` // after the first; default 50, negative: none
 	Mode        Mode    `json:"mode"`        // default Generational
@@ -95,7 +95,7 @@ type Options struct {
 	Workers int    `json:"-"` // candidates measured at the same time; 0: one for each processor. Does not change the result
 	Journal string `json:"-"` // file that every evaluation is written to; default none
 	Resume  bool   `json:"-"` // go on with the journal, which must be of the same search
-	Events  Events `json:"-"`
+	Events  Events `json:"-"` // told how the search goes
 }
 
 // Events tells about progress; nil functions are off. They are called one at a time.

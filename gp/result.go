@@ -30,14 +30,14 @@ type Result struct {
 
 // Generation is the state after one generation; the first is number 0.
 type Generation struct {
-	Number      int     `json:"generation"`
-	Best        string  `json:"best"`
-	BestQuality float64 `json:"best_quality"`
-	Median      float64 `json:"median_quality"`
-	MeanSize    float64 `json:"mean_size"`
-	Members     int     `json:"members"`
-	Front       int     `json:"front"`
-	Counts      Counts  `json:"counts"` // so far
+	Number      int     `json:"generation"`     // counted from 0
+	Best        string  `json:"best"`           // formula of the best so far
+	BestQuality float64 `json:"best_quality"`   // lower is better
+	Median      float64 `json:"median_quality"` // of the members
+	MeanSize    float64 `json:"mean_size"`      // of the members, in nodes
+	Members     int     `json:"members"`        // expressions in the population
+	Front       int     `json:"front"`          // expressions that no smaller one equals
+	Counts      Counts  `json:"counts"`         // so far
 }
 
 // Counts says what became of the candidates. Each of Illegal to Evaluated counts candidates that went no

@@ -144,8 +144,8 @@ type Assembler interface {
 // other: part i of V has the rows of part i of K.
 type SequenceAttention struct {
 	Attention
-	Dst, Q Mat
-	K, V   []Mat
+	Dst, Q Mat   // [tq, Heads·HeadDim]
+	K, V   []Mat // parts [rows, KVHeads·HeadDim]
 }
 
 // Attender is a device that computes attention of several sequences faster together than one after the other.

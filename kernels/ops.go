@@ -153,11 +153,11 @@ type Rope struct {
 // h reads key/value head h / (Heads/KVHeads). dst is [tq, Heads·HeadDim].
 type Attention struct {
 	Heads, KVHeads, HeadDim int
-	QHeadStride             int // elements between two heads in a row of q; 0 means HeadDim
-	KVHeadStride            int // the same for k and v
-	Pos                     int
-	Window                  int
-	Scale                   float32
+	QHeadStride             int     // elements between two heads in a row of q; 0 means HeadDim
+	KVHeadStride            int     // the same for k and v
+	Pos                     int     // of the first query
+	Window                  int     // keys that a query sees; 0: all before it
+	Scale                   float32 // of the scores q·k
 	Softcap                 float32 // scores become Softcap·tanh(score/Softcap) before the mask; 0: off
 
 	// LSE, F32 [tq, Heads], receives log Σ exp of the scores that each query and head sees, natural logarithm, for

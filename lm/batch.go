@@ -122,7 +122,7 @@ func (b *Batch) Close() {
 
 // BatchUse is how full a batch is, in positions.
 type BatchUse struct {
-	Sequences int
+	Sequences int // that are open
 	Positions int // in all
 	Used      int // in pages of open sequences
 	Kept      int // in pages that nobody uses, for sequences that begin with the same tokens
@@ -229,8 +229,8 @@ func (b *Batch) pagesOf(positions int) int { return (positions + b.page - 1) / b
 
 // Work is what a sequence does in a step.
 type Work struct {
-	Sequence *Sequence
-	IDs      []int32 // its new tokens
+	Sequence *Sequence // of the batch
+	IDs      []int32   // its new tokens
 	// Prompt says that the tokens are those of a prompt, or a part of it, and not generated ones; see [Batch]. Only
 	// pages of prompts are shared.
 	Prompt bool

@@ -38,7 +38,7 @@ type Draft interface {
 
 // Proposal is what a [Draft] proposes.
 type Proposal struct {
-	IDs []int32
+	IDs []int32 // tokens in the order in which they would follow
 
 	from [][]candidate // the distributions that the tokens were sampled from; nil: they were not
 }

@@ -21,7 +21,7 @@ import (
 // τ²·KL(softmax(z_teacher/τ) ‖ softmax(z_student/τ)) + α times its cross-entropy, z being logits. Held-out data is
 // still measured by its cross-entropy.
 type Distil struct {
-	Teacher *Teacher `json:"-"`
+	Teacher *Teacher `json:"-"` // whose predictions are learned
 	// Temperature is τ: default 1, or what a cache was made with; above 1 the unlikely tokens count more.
 	Temperature float64 `json:"temperature"`
 	// Top is how many tokens of each row, the teacher's likeliest, count by themselves; all others count as one event.

@@ -35,7 +35,7 @@ type CompareOptions struct {
 	// model that is compared, with weights streamed.
 	Open func(ctx context.Context, dir string) (*lm.Model, error)
 
-	Events CompareEvents
+	Events CompareEvents // told how the comparison goes
 }
 
 // CompareEvents are told how a comparison goes on, one after the other; any may be nil.

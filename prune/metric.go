@@ -15,9 +15,9 @@ import (
 // Metric ranks the weights of a matrix: the lowest scores go. A metric of your own is a value of this type; Magnitude,
 // Wanda and the like, MetricByName and Formula give the ready ones.
 type Metric struct {
-	Name  string
-	Needs Stats // what Score reads besides the weights
-	Group Group // compared with each other unless Options.Group says otherwise
+	Name  string // for reports
+	Needs Stats  // what Score reads besides the weights
+	Group Group  // compared with each other unless Options.Group says otherwise
 	// Score describes the scores of one matrix. Buffers that it allocates belong to the caller, who frees them.
 	// A matrix without the statistics that it needs, of an expert that no token reached, is ranked by |W|
 	// instead.
@@ -53,15 +53,15 @@ const (
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
 type Inputs struct {
-	Device     kernels.Device
-	Name       string      // of the tensor
-	W          kernels.Mat // [out, in], in the type it is stored in; read only
-	SumSquares []float64
-	Sums       []float64
-	Variances  []float64
-	Tokens     int64       // that reached the matrix
-	Sequences  int         // of the calibration data
-	G          kernels.Mat // gradients, or regional ones, [out, in], F16 or F32, in host memory
+	Device     kernels.Device // that W lies on
+	Name       string         // of the tensor
+	W          kernels.Mat    // [out, in], in the type it is stored in; read only
+	SumSquares []float64      // Σ x² over the tokens, for each input
+	Sums       []float64      // Σ x
+	Variances  []float64      // of each input
+	Tokens     int64          // that reached the matrix
+	Sequences  int            // of the calibration data
+	G          kernels.Mat    // gradients, or regional ones, [out, in], F16 or F32, in host memory
 	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory.
 	// nil unless asked for.
 	Factor func() (kernels.Mat, error)

@@ -42,7 +42,7 @@ type Numbers struct {
 
 // Scheme is a way to store a quantised model: in a folder, or in a GGUF file.
 type Scheme struct {
-	Name    string  `json:"name"`
+	Name    string  `json:"name"`             // "w4a16", …; see [SchemeByName]
 	Layout  string  `json:"layout"`           // a format of compressed-tensors, gptq, or gguf
 	Weights Numbers `json:"weights,omitzero"` // of the matrices in folders
 	// Inputs are the numbers that runtimes round activations to as they come; nil: none.

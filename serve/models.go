@@ -16,11 +16,11 @@ import (
 
 // Model is what a name in a request stands for.
 type Model struct {
-	Name      string
-	LM        *lm.Model // several names may share one, with different adapters
-	Tokenizer *tokenizer.Tokenizer
-	Root      string // where it lies, as clients are told; empty: not told
-	Parent    string // name of the model that this is an adapter of; empty: it is a model
+	Name      string               // that requests name it by
+	LM        *lm.Model            // several names may share one, with different adapters
+	Tokenizer *tokenizer.Tokenizer // of LM
+	Root      string               // where it lies, as clients are told; empty: not told
+	Parent    string               // name of the model that this is an adapter of; empty: it is a model
 	// Overlay makes LM compute as this model, on the rows of its requests; nil: LM is as it should be.
 	Overlay *lm.Overlay
 	// Enter does the same for all rows of a pass, until leave: it attaches an adapter that cannot be an overlay. It is

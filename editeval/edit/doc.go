@@ -9,6 +9,15 @@
 // and [VerifyFolder] do so with the checkpoint in a folder, and keep what a later run goes on from. [Encoder] turns
 // requests into token ids, [Editing.Judge] measures what an edit achieved, [Trace] where a model keeps a fact.
 //
+//	set, err := edit.Read("facts.json")
+//	hp, err := edit.Defaults("ft-m", model.Config())
+//	x := &edit.Encoder{Tokenizer: tok, Templates: hp.Templates}
+//	e, err := edit.New(model, edit.Options{Method: "ft-m", HParams: &hp})
+//	fact, err := x.Record(&set.Records[0])
+//	err = e.Apply(ctx, []edit.Encoded{fact}, nil)
+//	judged, err := e.Judge(ctx, x, set.Records) // judged.Stats["efficacy_success"].Mean
+//	err = e.Undo(0)                             // the model as it was
+//
 // # Conventions
 //
 //   - W is [out, in]: y = W·x + b. A key k is the input of a decoder layer's MLP down-projection, a value v its

@@ -105,7 +105,7 @@ func NeedsBackground(name string) bool { return name == kindWISE || name == kind
 
 // Options configure [New].
 type Options struct {
-	Method     string
+	Method     string      // its name, one of [Methods]
 	HParams    *HParams    // nil: those of [Defaults]
 	Separator  []int32     // in-context editing: what stands after every fact
 	Statistics *Statistics // for methods that need them

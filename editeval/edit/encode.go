@@ -77,10 +77,10 @@ func searchable(reqs []Encoded) []optimize.Request {
 
 // Encoder turns records into token ids.
 type Encoder struct {
-	Tokenizer *tokenizer.Tokenizer
-	NoSpecial bool // leave out the tokens that the tokenizer adds by itself, such as a start token
-	Templates [][]string
-	Positions int // of the model: a prompt with its answer must not be longer; 0: no bound
+	Tokenizer *tokenizer.Tokenizer // of the model
+	NoSpecial bool                 // leave out the tokens that the tokenizer adds by itself, such as a start token
+	Templates [][]string           // prefixes before prompts, of HParams; nil: none
+	Positions int                  // of the model: a prompt with its answer must not be longer; 0: no bound
 }
 
 // fits refuses texts that are too long for the model.

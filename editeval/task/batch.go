@@ -50,9 +50,9 @@ type BatchOptions struct {
 
 // BatchModel is a model that is ready to be evaluated.
 type BatchModel struct {
-	Model     *lm.Model
-	Tokenizer *tokenizer.Tokenizer
-	Identity  string // see [Options]
+	Model     *lm.Model            // loaded; closed by whoever opened it
+	Tokenizer *tokenizer.Tokenizer // of the model
+	Identity  string               // see [Options]
 }
 
 // Unit is one run of a batch: a model and an entry of tasks of the plan, by position.

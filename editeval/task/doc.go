@@ -8,6 +8,11 @@
 // interrupted or wider evaluation goes on; [Compare] tests the differences between two such folders. [RunBatch]
 // evaluates the models of a [Plan] on its tasks and compares them.
 //
+//	suite, err := task.Load([]string{"arc_easy", "my-task.yaml"})
+//	folder, err := task.OpenFolder("scores", task.FolderOptions{Samples: true})
+//	results, err := folder.Run(ctx, model, tok, suite, task.Options{Limit: 200})
+//	accuracy := results.Results["arc_easy"]["acc,none"]
+//
 // # Tasks
 //
 // [Load] takes names, files, folders and patterns. A task file has the harness' keys: multiple_choice,

@@ -1,15 +1,22 @@
 // Command editing writes facts into a model with two editors and says with editeval.Run how many of them hold
 // and what the model loses elsewhere. The model on the disk stays as it is.
+//
+//	go run ./examples/editing MODEL -edits facts.json -task my-task.yaml -count 10 -dir study
+//
+// MODEL is a folder in the Hugging Face layout; without it the project's own small model is edited.
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/kernels/device"
@@ -25,16 +32,27 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, w io.Writer) error {
-	f := flag.NewFlagSet("editing", flag.ContinueOnError)
-	path := f.String("model", "testdata/nano/base", "folder of the model")
-	edits := f.String("edits", "testdata/nano/edits.json", "facts: CounterFact, zsRE or EasyEdit JSON")
-	task := f.String("task", "testdata/nano/tasks/base.yaml", "task file of what must not be lost")
+	path, own := "testdata/nano/base", false
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		path, args, own = args[0], args[1:], true
+	}
 
+	f := flag.NewFlagSet("editing [MODEL]", flag.ContinueOnError)
+	edits := f.String("edits", "", "facts: CounterFact, zsRE or EasyEdit JSON (for the small model: its own)")
+	task := f.String("task", "", "what must not be lost: a task file, or the name of a task whose data are here")
 	count := f.Int("count", 4, "facts to write")
 	o := editeval.Options{}
 	f.StringVar(&o.Dir, "dir", "", "folder of results, with which an interrupted run goes on; empty: none")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+
+	if !own {
+		*edits = cmp.Or(*edits, "testdata/nano/edits.json")
+		*task = cmp.Or(*task, "testdata/nano/tasks/base.yaml")
+	}
+	if *edits == "" || *task == "" {
+		return errors.New("name the facts with -edits, and a task with -task")
 	}
 
 	dev, err := device.Open("auto", device.Options{})
@@ -43,7 +61,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	}
 	defer dev.Close()
 
-	model, err := lm.Load(ctx, *path, dev, lm.Options{})
+	model, err := lm.Load(ctx, path, dev, lm.Options{})
 	if err != nil {
 		return err
 	}

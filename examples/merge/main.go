@@ -1,4 +1,11 @@
-// Command merge makes one checkpoint of several with merge.Models, by a recipe in mergekit's YAML.
+// Command merge makes one checkpoint of a base and its fine-tuned models with merge.Models, by TIES or by a recipe in
+// mergekit's YAML.
+//
+//	go run ./examples/merge BASE TUNED TUNED -out merged
+//	go run ./examples/merge -recipe recipe.yaml -out merged
+//
+// The models are folders in the Hugging Face layout, or names on the hub whose files are in its cache; without any the
+// project's own small ones are merged.
 package main
 
 import (
@@ -9,19 +16,19 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/modelcompress/compress/merge"
 )
 
-// ties is the recipe without -recipe: two experts with one base.
-var ties = merge.Spec{
-	Method: "ties",
-	Base:   "testdata/nano/base",
-	Models: []merge.Input{
-		{Model: "testdata/nano/sums", Settings: merge.Settings{"weight": 1, "density": 0.5}},
-		{Model: "testdata/nano/news", Settings: merge.Settings{"weight": 1, "density": 0.5}},
-	},
-	DType: "bfloat16",
+// ties is the recipe without -recipe: fine-tuned models of one base, of whose changes the larger half counts.
+func ties(base string, tuned []string) merge.Spec {
+	spec := merge.Spec{Method: "ties", Base: base}
+	for _, model := range tuned {
+		input := merge.Input{Model: model, Settings: merge.Settings{"weight": 1, "density": 0.5}}
+		spec.Models = append(spec.Models, input)
+	}
+	return spec
 }
 
 func main() {
@@ -33,8 +40,17 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, w io.Writer) error {
-	f := flag.NewFlagSet("merge", flag.ContinueOnError)
-	file := f.String("recipe", "", "YAML file; empty: the one above")
+	models := []string{"testdata/nano/base", "testdata/nano/sums", "testdata/nano/news"}
+	named := 0
+	for named < len(args) && !strings.HasPrefix(args[named], "-") {
+		named++
+	}
+	if named > 0 {
+		models, args = args[:named], args[named:]
+	}
+
+	f := flag.NewFlagSet("merge [BASE TUNED...]", flag.ContinueOnError)
+	file := f.String("recipe", "", "YAML file, instead of TIES")
 	out := f.String("out", "merged", "folder to write; it appears when it is complete")
 	o := merge.Options{}
 	f.Int64Var(&o.Memory, "memory", 256<<20, "bytes for buffers, whatever the models' size")
@@ -43,7 +59,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
-	recipe, err := merge.New(ties)
+	recipe, err := merge.New(ties(models[0], models[1:]))
 	if *file != "" {
 		recipe, err = merge.Read(*file)
 	}

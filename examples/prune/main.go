@@ -1,22 +1,26 @@
 // Command prune removes half of a model's weights with prune.Model, writes the checkpoint, and says what that
 // costs on a text.
+//
+//	go run ./examples/prune MODEL -calib calib.txt -text test.txt -samples 32 -seqlen 512 -out pruned
+//
+// MODEL is a folder in the Hugging Face layout; without it the project's own small model is pruned.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
-	"math"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -29,10 +33,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, w io.Writer) error {
-	f := flag.NewFlagSet("prune", flag.ContinueOnError)
-	path := f.String("model", "testdata/nano/base", "folder of the model")
-	calib := f.String("calib", "testdata/nano/text/calib.txt", "text to calibrate on")
-	text := f.String("text", "testdata/nano/text/test.txt", "text to measure on")
+	path, own := "testdata/nano/base", false
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		path, args, own = args[0], args[1:], true
+	}
+
+	f := flag.NewFlagSet("prune [MODEL]", flag.ContinueOnError)
+	calib := f.String("calib", "", "text or records to calibrate on (for the small model: its own)")
+	text := f.String("text", "", "text to measure on")
+	samples := f.Int("samples", 16, "calibration sequences")
+	seqLen := f.Int("seqlen", 128, "tokens of a sequence")
 
 	method := f.String("method", "wanda", "a metric's name, or expr:FORMULA")
 	o := prune.Options{Sparsity: 0.5}
@@ -41,25 +51,28 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
+	if !own {
+		*calib = cmp.Or(*calib, "testdata/nano/text/calib.txt")
+		*text = cmp.Or(*text, "testdata/nano/text/test.txt")
+	}
+	if *calib == "" || *text == "" {
+		return errors.New("name the text to calibrate on with -calib, and that to measure on with -text")
+	}
+
 	dev, err := device.Open("auto", device.Options{})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
 
-	model, err := lm.Load(ctx, *path, dev, lm.Options{})
+	model, err := lm.Load(ctx, path, dev, lm.Options{})
 	if err != nil {
 		return err
 	}
 	defer model.Close()
 
-	tok, err := tokenizer.Load(*path)
-	if err != nil {
-		return err
-	}
-
-	windows, errCalib := corpus.Sample(ctx, *calib, tok, corpus.SampleOptions{Samples: 16, SeqLen: 128})
-	test, errText := corpus.Cut(ctx, *text, tok, corpus.CutOptions{SeqLen: 128, Limit: 16})
+	windows, errCalib := model.Sample(ctx, *calib, corpus.SampleOptions{Samples: *samples, SeqLen: *seqLen})
+	test, errText := model.Cut(ctx, *text, corpus.CutOptions{SeqLen: *seqLen, Limit: 16})
 	if err := errors.Join(errCalib, errText); err != nil {
 		return err
 	}
@@ -67,7 +80,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
-	before, err := model.Forward(ctx, test.IDs, lm.ForwardOptions{})
+	before, err := model.Perplexity(ctx, test, nil)
 	if err != nil {
 		return err
 	}
@@ -81,12 +94,12 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
-	after, err := model.Forward(ctx, test.IDs, lm.ForwardOptions{})
+	after, err := model.Perplexity(ctx, test, nil)
 	if err != nil {
 		return err
 	}
 
 	_, err = fmt.Fprintf(w, "%s: %.1f %% zeros; perplexity %.2f, %.2f before\n", *method, 100*report.Total.Sparsity,
-		math.Exp(after.Loss), math.Exp(before.Loss))
+		after.Perplexity, before.Perplexity)
 	return err
 }

@@ -1,16 +1,23 @@
 // Command search looks with gp.Search for a formula of weights (W), gradients (G) and activations (X) that says
 // which weights of a model to prune. Package prune/fitness judges candidates on the model; any gp.Fitness would
 // do.
+//
+//	go run ./examples/search MODEL -calib calib.txt -heldout valid.txt -population 40 -generations 20
+//
+// MODEL is a folder in the Hugging Face layout; without it the project's own small model is searched on.
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels/device"
@@ -29,16 +36,28 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, w io.Writer) error {
-	f := flag.NewFlagSet("search", flag.ContinueOnError)
-	path := f.String("model", "testdata/nano/base", "folder of the model")
-	calib := f.String("calib", "testdata/nano/text/calib.txt", "text to calibrate on")
-	text := f.String("heldout", "testdata/nano/text/valid.txt", "text to judge by")
+	path, own := "testdata/nano/base", false
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		path, args, own = args[0], args[1:], true
+	}
 
+	f := flag.NewFlagSet("search [MODEL]", flag.ContinueOnError)
+	calib := f.String("calib", "", "text or records to calibrate on (for the small model: its own)")
+	text := f.String("heldout", "", "text to judge by")
+	seqLen := f.Int("seqlen", 64, "tokens of a sequence")
 	o := gp.Options{Parsimony: 0.001}
 	f.IntVar(&o.Population, "population", 12, "formulas of a generation")
 	f.IntVar(&o.Generations, "generations", 3, "generations after the first")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+
+	if !own {
+		*calib = cmp.Or(*calib, "testdata/nano/text/calib.txt")
+		*text = cmp.Or(*text, "testdata/nano/text/valid.txt")
+	}
+	if *calib == "" || *text == "" {
+		return errors.New("name the text to calibrate on with -calib, and that to judge by with -heldout")
 	}
 
 	dev, err := device.Open("auto", device.Options{})
@@ -47,18 +66,19 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	}
 	defer dev.Close()
 
-	tok, err := tokenizer.Load(*path)
+	tok, err := tokenizer.Load(path)
 	if err != nil {
 		return err
 	}
 
-	open := func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, *path, dev, lm.Options{}) }
-	subject := fitness.Subject{Name: *path, Open: open}
-	if subject.Calib, err = corpus.Sample(ctx, *calib, tok, corpus.SampleOptions{Samples: 8, SeqLen: 64}); err != nil {
+	open := func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, path, dev, lm.Options{}) }
+	subject := fitness.Subject{Name: path, Open: open}
+	subject.Calib, err = corpus.Sample(ctx, *calib, tok, corpus.SampleOptions{Samples: 8, SeqLen: *seqLen})
+	if err != nil {
 		return err
 	}
 
-	heldout, err := corpus.Sample(ctx, *text, tok, corpus.SampleOptions{Samples: 24, SeqLen: 64})
+	heldout, err := corpus.Sample(ctx, *text, tok, corpus.SampleOptions{Samples: 24, SeqLen: *seqLen})
 	if err != nil {
 		return err
 	}

@@ -334,3 +334,52 @@ func namedPaths(text string, page bool) (paths []string) {
 	}
 	return paths
 }
+
+// withoutExample are public packages that no runnable example can show.
+var withoutExample = map[string]string{
+	"kernels/cuda": "needs a GPU", "kernels/ref": "shown by kernels", "kernels/kerneltest": "is for tests",
+}
+
+// TestGuides: the documentation of every public package says what it is for, and shows lines to begin with; a test
+// runs such lines.
+func TestGuides(t *testing.T) {
+	all, err := packages()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, p := range all {
+		if !public(p.name) {
+			continue
+		}
+
+		doc, example := "", false
+		for _, s := range p.files {
+			if s.ast.Doc != nil && !s.test {
+				doc += s.ast.Doc.Text()
+			}
+			for _, d := range s.ast.Decls {
+				f, ok := d.(*ast.FuncDecl)
+				example = example || ok && s.test && strings.HasPrefix(f.Name.Name, "Example")
+			}
+		}
+
+		if !strings.Contains(doc, "\n\t") {
+			t.Errorf("the documentation of package %s shows no use", p.name)
+		}
+		if why := withoutExample[p.name]; example == (why != "") {
+			t.Errorf("package %s: an example that runs: %v (%s)", p.name, example, why)
+		}
+	}
+}
+
+// public reports whether programs outside of this module are meant to import a package.
+func public(name string) bool {
+	switch {
+	case name == "" || name == "testdata" || name == "examples" || name == "kernels/kerneltest/standin":
+		return false // the root is a map of the others
+	case strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "compare/"):
+		return false
+	}
+	return !strings.HasPrefix(name, "internal/") && !strings.Contains(name, "/internal/")
+}

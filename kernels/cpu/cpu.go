@@ -4,6 +4,13 @@
 // COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx, and of neon,
 // dotprod, i8mm, bf16, bfmmla) switches instruction sets off at run time. Results do not depend on the number of
 // threads: work is cut into pieces whose bounds depend on the shapes alone.
+//
+// # Use
+//
+//	dev := cpu.New(cpu.Options{Threads: 4})
+//	dev.Ops().MatMulNT(dst, x, w, kernels.MatMul{}) // dst [tokens, out] = x [tokens, in] · wᵀ, w [out, in]
+//
+// Programs mostly open it by name, with kernels/device, and hand it to lm.Load.
 package cpu
 
 import (

@@ -2,6 +2,12 @@
 // dlopen, without cgo), loads kernels that were compiled to PTX when the package was written, and needs nothing
 // else on the machine. The driver compiles them for the processor at hand, compute capability 8.0 or later.
 //
+// # Use
+//
+//	dev, err := cuda.Open(0, cuda.Options{}) // the first GPU; device.Open("cuda:0", …) adds what the backend lacks
+//	defer dev.Close()
+//	model, err := lm.Load(ctx, "MODEL", dev, lm.Options{})
+//
 // # Order
 //
 // A device has two streams. Operations run on one in the order of their calls; transfers to the device run on

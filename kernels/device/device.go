@@ -1,5 +1,13 @@
 // Package device opens a compute device by name. It is the only place that knows every backend. Operations that
 // a backend lacks are filled in from the reference backend, and every use of such a fallback is counted.
+//
+// # Use
+//
+//	dev, err := device.Open("auto", device.Options{}) // a GPU if there is one; or "cpu", "cuda:0", "ref"
+//	defer dev.Close()
+//	model, err := lm.Load(ctx, "MODEL", dev, lm.Options{})
+//
+// A device outlives the models that are loaded on it. Results on the CPU do not depend on Options.Threads.
 package device
 
 import (

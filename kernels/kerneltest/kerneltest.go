@@ -5,6 +5,13 @@
 // some, for backends that promise it for any number of threads; [Same] demands them of two. [Benchmark] times every
 // operation. An operation of [kernels.Ops] without a case here is a failure.
 //
+// # Use
+//
+//	func TestDevice(t *testing.T) { kerneltest.Run(t, mine.New()) }
+//	func BenchmarkDevice(b *testing.B) { kerneltest.Benchmark(b, mine.New()) }
+//
+// # Rules
+//
 // Rules beyond the documentation of Ops: what lies outside a destination's view keeps its bits, and so do all other
 // operands; a destination's Packed is dropped; a NaN or infinity spreads to at least the elements that the reference
 // makes non-finite, and only where the reference has one may a result be non-finite.

@@ -1,6 +1,13 @@
 // Package ref is the reference backend: one plain loop per operation, sums in float64, one rounding at the end. It is
 // the oracle that every other backend is tested against, and the fallback for operations that a backend does not have.
 // The doc comment of a kernel is the loop it computes.
+//
+// # Use
+//
+//	dev := ref.New()
+//	dev.Ops().Softmax(dst, src) // slow, in float64, rounded once
+//
+// It is the device to compare with when the results of another one are in doubt: device.Open("ref", device.Options{}).
 package ref
 
 import (

@@ -4,6 +4,13 @@
 // rotation, windows) apply. The engine reads these tables; adding a model that is built of known parts means
 // adding a file, not code.
 //
+// # Use
+//
+//	c, err := arch.ParseConfig("config.json", text) // c.Hidden, c.Layers, …, with the defaults that transformers has
+//	layout, err := arch.Resolve(c, source, false)   // what each tensor of the checkpoint is, with its role and shape
+//
+// Programs that run a model need neither: lm.Load calls both.
+//
 // # The files
 //
 // models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number

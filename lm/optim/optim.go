@@ -8,6 +8,13 @@
 // Values are F32, BF16 or F16, gradients F32, both in host memory. What is not F32 is updated in float32 and rounded to
 // nearest even, from a float32 master copy if the optimiser keeps one: without it, steps below half a unit in the last
 // place of a value are lost.
+//
+// # Use
+//
+//	opt, err := optim.NewAdamW(optim.AdamWOptions{WeightDecay: 0.01})
+//	rate, err := optim.NewSchedule("cosine", 10, 200)          // 10 steps of warm-up, 200 in all
+//	_, scale, err := optim.Clip(params, 1, 0)                  // to a norm of 1
+//	err = opt.Apply(p, optim.Step{LR: 2e-4 * rate(step), GradScale: scale})
 package optim
 
 import (

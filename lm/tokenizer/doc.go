@@ -1,6 +1,12 @@
 // Package tokenizer turns text into token ids and back, from the tokenizer.json file that stands beside a checkpoint
 // in the Hugging Face layout.
 //
+// # Use
+//
+//	tok, err := tokenizer.Load("MODEL") // the folder of a model, or a tokenizer.json
+//	ids, err := tok.Encode("The capital of France is", tokenizer.EncodeOptions{})
+//	text := tok.Decode(ids, true) // true: without special tokens
+//
 // Load reads a folder or a file, Encode and Decode convert, StreamDecoder decodes a generation token by token. A
 // Tokenizer never changes after Load and may be used by any number of goroutines.
 //

@@ -3,6 +3,15 @@
 // small: [Run]. A candidate is merged, in memory where that is possible, and measured: [Judge], which may be in another
 // process than the search.
 //
+// # Use
+//
+//	loss := func(ctx context.Context, m *lm.Model) (float64, error) {
+//		r, err := m.Perplexity(ctx, windows, nil)
+//		return r.NLL, err
+//	}
+//	o := search.Options{Device: dev, Aims: []search.Aim{{Name: "text", Hash: windows.Hash, Weight: 1, Loss: loss}}}
+//	report, err := search.Run(ctx, "recipe.yaml", text, "found", o) // then merge found/best.yaml
+//
 // # Notation
 //
 // Wherever a recipe may have a number of a parameter, a map with the key "search" leaves it open:

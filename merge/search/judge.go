@@ -19,10 +19,10 @@ import (
 
 // JudgeOptions are what the candidates of a search have in common. Device and Aims must be set.
 type JudgeOptions struct {
-	Device kernels.Device
-	Aims   []Aim
-	Merge  merge.Options // of every candidate; Overwrite, Resume and Progress do not matter
-	OnDisk bool          // merge candidates into a folder, instead of in memory
+	Device kernels.Device // that candidates run on
+	Aims   []Aim          // what they are measured by
+	Merge  merge.Options  // of every candidate; Overwrite, Resume and Progress do not matter
+	OnDisk bool           // merge candidates into a folder, instead of in memory
 	// Folders are places of models by their paths in the recipe, for those that lie elsewhere than the recipe says.
 	Folders map[string]string
 }

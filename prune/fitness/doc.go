@@ -1,5 +1,17 @@
 // Package fitness judges expressions of package gp as pruning metrics, on real models, cheap means first.
 //
+// # Use
+//
+//	open := func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, "MODEL", dev, lm.Options{}) }
+//	sets, err := fitness.Divide(heldout, 64, 16, 48, 0) // for search, selection and test
+//	judge, err := fitness.NewJudge(ctx, []fitness.Subject{{
+//		Name: "MODEL", Open: open, Calib: calib, Search: sets[0], Select: sets[1], Test: sets[2],
+//	}}, fitness.Options{Settings: []fitness.Setting{{Sparsity: 0.6}}})
+//	ladder, err := fitness.NewLadder(ctx, judge.ID(), judge.All, fitness.LadderOptions{})
+//	result, err := gp.Search(ctx, gp.PaperGrammar(), ladder, gp.Options{FitnessID: judge.ID(), Probe: judge.Probe()})
+//
+// # Rungs
+//
 // A [Judge] holds the models with what the expressions look at: weights, and gradients and activation
 // statistics of the dense model, gathered once and shared by everything that is measured at the same time. It
 // answers a [Task]: one metric at one rung.

@@ -26,9 +26,9 @@ func ExpertScores() []string { return []string{REAP, Frequency, Outputs, Subsets
 
 // Experts is which experts stay, and why.
 type Experts struct {
-	By   string `json:"by"`
-	Of   int    `json:"of"`
-	Keep int    `json:"keep"`
+	By   string `json:"by"`    // one of [ExpertScores]
+	Of   int    `json:"of"`    // experts of a layer before
+	Keep int    `json:"keep"`  // and after
 	TopK int    `json:"top_k"` // of a token, before and after
 	// Blocks are the mixtures.
 	Blocks []Mixture `json:"blocks"`

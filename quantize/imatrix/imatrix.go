@@ -2,6 +2,12 @@
 // squares of its inputs over some text, by which quantisers weigh the errors of its columns, and by which Wanda ranks
 // weights.
 //
+// # Use
+//
+//	f, err := imatrix.Read("model.imatrix.gguf")
+//	e, ok := f.Entry("blk.0.ffn_down.weight")
+//	weights := e.Importance(0) // the mean of x² for every input; of a mixture's tensor, of its first expert
+//
 // # Files
 //
 // A GGUF file of general.type "imatrix" has for every matrix NAME two tensors: NAME.in_sum2 [matrices, inputs], F32,
