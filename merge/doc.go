@@ -10,6 +10,8 @@
 //		{Model: "a", Settings: merge.Settings{"weight": 1, "density": 0.5}}, …
 //	}})
 //
+// [NewMixture] and [Mix] do the same for a mixture of experts.
+//
 // Tensors are paired by name; no architecture needs to be known. Inputs are read through file mappings block by
 // block, computed on in float32 with sums in float64, and rounded once to the output's type. How many elements
 // are kept by a threshold is exact; which of equal magnitudes, and other random choices, hash (seed, tensor,

@@ -19,7 +19,8 @@ import (
 // [New] makes a [Recipe] of it. Fields that are left out are keys that a file leaves out.
 //
 // A model is named as recipes name it, by a folder, a file, or a name on the Hugging Face hub whose snapshot is in the
-// cache: "path", "path@revision" or "path+adapter". Exactly one of Models, Slices and Modules is set.
+// cache: "path", "path@revision" or "path+adapter"; or by a word of your own for one of Refs. Exactly one of Models,
+// Slices and Modules is set.
 type Spec struct {
 	Name   string // of one of several specs, by which others use its result as a model
 	Method string // "ties", …; see [Methods]. "mediate" is for a spec with Mediate
@@ -35,25 +36,38 @@ type Spec struct {
 	ChatTemplate string     // "auto", the name of a known template, or a template; "": the tokenizer's own
 	Settings     Settings   // of the method, for all inputs; see [Method.Parameters]
 	Mediate      *Mediate   // of method mediate, instead of Settings; nil: its defaults
+
+	// Refs are models in parts, by the words that stand for them in all fields that name a model: for paths that have
+	// "+" or "@", and for adapters with revisions.
+	Refs map[string]Ref
+}
+
+// Ref is a model in parts: the map that a recipe file may have in place of a model's name.
+type Ref struct {
+	Path            string // folder, file or name on the hub; must be set
+	Revision        string // on the hub; "": main
+	Adapter         string // that is added to it; "": none
+	AdapterRevision string
+	Class           string // that counts as the configuration's "architectures"; "": as it is
 }
 
 // Input is a model of a merge.
 type Input struct {
-	Model    string
+	Model    string   // a folder, a file or a name on the hub, see [Spec]
 	Name     string   // of an expert, for method mediate; "": the last part of its path
 	Settings Settings // of this model: weight, density, …
 }
 
 // Slice is a run of output layers, made of one run of layers of each source. All sources give the same number.
 type Slice struct {
-	Sources  []LayerRange
-	Base     string // instead of the spec's
+	Sources  []LayerRange // one for passthrough, several for methods that combine
+	Base     string       // instead of the spec's
 	Settings Settings
 }
 
 // LayerRange is the decoder layers of a model from First, counted from 0, to the one before End.
 type LayerRange struct {
-	Model      string
+	Model      string // see [Input]
 	First, End int
 	Settings   Settings
 }
@@ -146,11 +160,14 @@ func New(specs ...Spec) (Recipe, error) {
 }
 
 // specWriter turns a spec into entries and keeps what is wrong with it.
-type specWriter struct{ faults []error }
+type specWriter struct {
+	faults []error
+	refs   map[string]Ref
+}
 
 // write writes a spec as a document.
 func (s *Spec) write(b *strings.Builder) error {
-	w := &specWriter{}
+	w := &specWriter{refs: s.Refs}
 	if s.Mediate != nil && s.Method != recipe.Mediated {
 		w.bad("Mediate is for method mediate, not %q", s.Method)
 	}
@@ -172,7 +189,7 @@ func (s *Spec) write(b *strings.Builder) error {
 	}
 
 	all := fields(
-		entry("name", w.text(s.Name)), entry("merge_method", w.text(s.Method)), entry("base_model", w.text(s.Base)),
+		entry("name", w.text(s.Name)), entry("merge_method", w.text(s.Method)), entry("base_model", w.model(s.Base)),
 		entry("models", w.inputs(s.Models)), entry("slices", w.slices(s.Slices)), entry("modules", named(modules)),
 		entry("dtype", w.text(s.DType)), entry("out_dtype", w.text(s.OutDType)),
 		entry("tokenizer", w.tokenizer(s.Tokenizer)), entry("chat_template", w.text(s.ChatTemplate)),
@@ -183,6 +200,23 @@ func (s *Spec) write(b *strings.Builder) error {
 	}
 	b.Write(strictyaml.Marshal(all))
 	return failure.Join(w.faults...)
+}
+
+// model is a model by its name, or in parts.
+func (w *specWriter) model(name string) *strictyaml.Node {
+	ref, ok := w.refs[name]
+	if !ok || name == "" {
+		return w.text(name)
+	}
+	if ref.Path == "" || ref.Adapter == "" && ref.AdapterRevision != "" {
+		w.bad("the ref %q has no path, or a revision of no adapter", name)
+	}
+
+	return fields(
+		entry("model", fields(entry("path", w.text(ref.Path)), entry("revision", w.text(ref.Revision)))),
+		entry("lora", fields(entry("path", w.text(ref.Adapter)), entry("revision", w.text(ref.AdapterRevision)))),
+		entry("override_architecture", w.text(ref.Class)),
+	)
 }
 
 func (w *specWriter) bad(format string, args ...any) {
@@ -230,7 +264,7 @@ func (w *specWriter) inputs(models []Input) *strictyaml.Node {
 	out := list()
 	for _, m := range models {
 		out.Items = append(out.Items, fields(
-			entry("model", w.text(m.Model)), entry("name", w.text(m.Name)),
+			entry("model", w.model(m.Model)), entry("name", w.text(m.Name)),
 			entry("parameters", fields(w.settings(m.Settings)...)),
 		))
 	}
@@ -245,12 +279,12 @@ func (w *specWriter) slices(runs []Slice) *strictyaml.Node {
 		for _, x := range s.Sources {
 			bounds := list(scalar(strconv.Itoa(x.First)), scalar(strconv.Itoa(x.End)))
 			sources.Items = append(sources.Items, fields(
-				entry("model", w.text(x.Model)), entry("layer_range", bounds),
+				entry("model", w.model(x.Model)), entry("layer_range", bounds),
 				entry("parameters", fields(w.settings(x.Settings)...)),
 			))
 		}
 		out.Items = append(out.Items, fields(
-			entry("sources", sources), entry("base_model", w.text(s.Base)),
+			entry("sources", sources), entry("base_model", w.model(s.Base)),
 			entry("parameters", fields(w.settings(s.Settings)...)),
 		))
 	}
@@ -337,13 +371,13 @@ func (w *specWriter) tokenizer(t *Tokenizer) *strictyaml.Node {
 		multiple = scalar(strconv.Itoa(t.Multiple))
 	}
 	return fields(
-		entry("source", w.text(source)), entry("pad_to_multiple_of", multiple), entry("tokens", named(tokens)),
+		entry("source", w.model(source)), entry("pad_to_multiple_of", multiple), entry("tokens", named(tokens)),
 	)
 }
 
 // token is the rule for a token.
 func (w *specWriter) token(text string, t Token) *strictyaml.Node {
-	source := w.text(t.Model)
+	source := w.model(t.Model)
 	switch {
 	case t.Zero && (t.Model != "" || t.Text != "" || t.ID != nil), t.Text != "" && t.ID != nil:
 		w.bad("the token %q has several sources", text)
