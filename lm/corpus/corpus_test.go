@@ -583,3 +583,33 @@ func TestHugeWindows(t *testing.T) {
 		}
 	}
 }
+
+// TestRender: messages are written as the caller wants them, whether documents are drawn or joined; other records stay.
+func TestRender(t *testing.T) {
+	dir := place(t, map[string]string{"chat.jsonl": `{"messages": [{"role": "user", "content": "one two three four"}]}
+{"text": "five six seven eight nine"}
+`})
+	var seen []string
+	render := func(messages []Turn) (string, error) {
+		seen = append(seen, messages[0].Role)
+		return "<" + messages[0].Content + ">", nil
+	}
+
+	for _, join := range []bool{false, true} {
+		seen = nil
+		o := SampleOptions{Samples: 8, SeqLen: 2, Join: join, Render: render}
+		with, err := Sample(context.Background(), filepath.Join(dir, "chat.jsonl"), byteTokenizer{}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		o.Render = nil
+		plain, err := Sample(context.Background(), filepath.Join(dir, "chat.jsonl"), byteTokenizer{}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(seen) == 0 || with.Hash == plain.Hash {
+			t.Errorf("join %v: rendered %v, and the windows are the same", join, seen)
+		}
+	}
+}

@@ -182,7 +182,7 @@ func (w *Windows) cutRolling(ctx context.Context, s *source, tok Tokenizer, o Cu
 
 	lines := &lineReader{r: r, path: s.path}
 	for w.Docs = 0; !w.full(o); w.Docs++ {
-		doc, err := lines.text()
+		doc, err := lines.text(nil)
 		if errors.Is(err, io.EOF) {
 			break
 		}

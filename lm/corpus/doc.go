@@ -1,6 +1,14 @@
 // Package corpus turns files into windows of token ids: the data that calibrates a pruning run, measures a
 // perplexity or trains an adapter.
 //
+// # Use
+//
+//	tok, err := tokenizer.Load("MODEL")
+//	calib, err := corpus.Sample(ctx, "calib.jsonl", tok, corpus.SampleOptions{Samples: 128, SeqLen: 2048}) // random
+//	test, err := corpus.Cut(ctx, "test.txt", tok, corpus.CutOptions{SeqLen: 2048})                         // in order
+//
+// lm.Model's Sample and Cut do the same with the tokenizer of an open model.
+//
 // # Files
 //
 // What a file holds follows from its name, and by its first characters for ".json"; a further ".gz" is unpacked
@@ -25,7 +33,8 @@
 //	"conversations": [{"from": …, "value": …}]      ShareGPT's form: human, gpt and system are the roles
 //
 // looked for in this order; other keys are ignored. Messages are rendered plainly, whatever chat template the
-// tokenizer may have, because a calibration or a perplexity must not depend on a template language.
+// tokenizer may have, because a perplexity must not depend on a template language; for a calibration
+// [SampleOptions].Render may do it otherwise.
 //
 // Text must be valid UTF-8: a stray byte is an error that names its place, not a replacement character. A byte
 // order mark at the start is skipped. An escaped half of a surrogate pair in a record becomes U+FFFD, as

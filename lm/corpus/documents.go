@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 // documents gives random access to the records of a file: it keeps where each line begins, not what it says.
 type documents struct {
-	path  string
-	file  io.ReaderAt
-	lines []docLine
-	blank int
-	done  func()
+	render func(messages []Turn) (string, error)
+	path   string
+	file   io.ReaderAt
+	lines  []docLine
+	blank  int
+	done   func()
 }
 
 type docLine struct {
@@ -26,7 +26,7 @@ type docLine struct {
 
 // openDocuments indexes the records. Compressed files are unpacked to a temporary file first.
 func openDocuments(s *source) (*documents, error) {
-	d := &documents{path: s.path, file: s.file, done: func() {}}
+	d := &documents{path: s.path, file: s.file, render: s.render, done: func() {}}
 	r, err := s.reader()
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func openDocuments(s *source) (*documents, error) {
 			return nil, fmt.Errorf("%s: unpacking: %w", s.path, err)
 		}
 
-		d.file, d.done = tmp, func() { tmp.Close(); os.Remove(tmp.Name()) }
+		d.file, d.done = tmp, func() { tmp.Close() }
 		r = bufio.NewReaderSize(tmp, 1<<18)
 		s.skipped = 0
 	}
@@ -52,8 +52,8 @@ func openDocuments(s *source) (*documents, error) {
 }
 
 // unpack copies r to a temporary file and goes back to its start.
-func unpack(r io.Reader) (*os.File, error) {
-	tmp, err := os.CreateTemp("", "compress-corpus-*")
+func unpack(r io.Reader) (*File, error) {
+	tmp, err := temporary()
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,6 @@ func unpack(r io.Reader) (*os.File, error) {
 	}
 	if err != nil {
 		tmp.Close()
-		os.Remove(tmp.Name())
 		return nil, err
 	}
 
@@ -107,7 +106,7 @@ func (d *documents) text(i int) (string, error) {
 		return "", fmt.Errorf("%s: line %d: %w: the file changed while it was read", d.path, l.number, ErrRecord)
 	}
 
-	text, err := parseRecord(line)
+	text, err := renderedRecord(line, d.render)
 	if err != nil {
 		return "", fmt.Errorf("%s: line %d: %w", d.path, l.number, err)
 	}

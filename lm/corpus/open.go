@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/parquet"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // File is an opened data file.
@@ -23,15 +24,31 @@ type File struct {
 	// Records: it is JSON Lines, whatever its name says: the records of a Parquet file, of a folder or of several
 	// files, in a temporary file that goes when this one is closed.
 	Records bool
+
+	release func() error // of the folder of a temporary file; nil: it is none
 }
 
 // Close closes the file, and removes it if it is a temporary one.
 func (f *File) Close() error {
 	err := f.File.Close()
-	if f.Records {
-		err = errors.Join(err, os.Remove(f.Name()))
+	if f.release != nil {
+		err = errors.Join(err, f.release())
 	}
 	return err
+}
+
+// temporary makes a temporary file, which Close removes; that of a process that was killed goes with the next one.
+func temporary() (*File, error) {
+	dir, release, err := scratch.Folder("compress-corpus-")
+	if err != nil {
+		return nil, err
+	}
+
+	f, err := os.Create(filepath.Join(dir, "records.jsonl"))
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return &File{File: f, release: release}, nil
 }
 
 // Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files, and of the files that
@@ -47,13 +64,13 @@ func Open(path string) (*File, error) {
 		return &File{File: f}, err
 	}
 
-	tmp, err := os.CreateTemp("", "compress-corpus-*")
+	out, err := temporary()
 	if err != nil {
 		return nil, err
 	}
 
-	out := &File{File: tmp, Records: true}
-	w := bufio.NewWriterSize(tmp, 1<<18)
+	out.Records = true
+	w := bufio.NewWriterSize(out, 1<<18)
 	for _, name := range files {
 		if err := appendLines(w, name); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", name, err), out.Close())
@@ -62,7 +79,7 @@ func Open(path string) (*File, error) {
 	if err := w.Flush(); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
-	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+	if _, err := out.Seek(0, io.SeekStart); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
 

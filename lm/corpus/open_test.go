@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // place makes a folder with files of these contents; one that begins with @ is a copy of that file.
@@ -116,5 +117,37 @@ func TestPackedPart(t *testing.T) {
 
 	if got, err := read(dir); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestKilled: what a process that was killed has left of records that it had unpacked goes with the next one's, and
+// nothing of another program does.
+func TestKilled(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	left, foreign := filepath.Join(tmp, "compress-corpus-17"), filepath.Join(tmp, "compress-corpus-18")
+	for _, dir := range []string{left, foreign} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := scratch.Mark(left); err != nil {
+		t.Fatal(err)
+	}
+
+	f, err := Open("testdata/text.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(f.Name()), scratch.MarkName)); err != nil {
+		t.Errorf("the records lie where nobody will look for them: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	names, err := filepath.Glob(filepath.Join(tmp, "*"))
+	if err != nil || len(names) != 1 || names[0] != foreign {
+		t.Errorf("%v stay, %v", names, err)
 	}
 }

@@ -47,6 +47,20 @@ func parseRecord(line []byte) (string, error) {
 	return r.text()
 }
 
+// renderedRecord is parseRecord with the messages of a conversation as render writes them; nil: plainly.
+func renderedRecord(line []byte, render func([]Turn) (string, error)) (string, error) {
+	text, err := parseRecord(line)
+	if err != nil || render == nil {
+		return text, err
+	}
+
+	turns, err := turnsOf(line)
+	if err != nil || turns == nil {
+		return text, err
+	}
+	return render(turns)
+}
+
 const knownForms = `known forms: a string, {"text"}, {"prompt","completion"}, {"messages":[{"role","content"}]}, ` +
 	`{"instruction","output"}, {"conversations":[{"from","value"}]}`
 
@@ -261,12 +275,12 @@ func (l *lineReader) raw() ([]byte, error) {
 }
 
 // text gives the text of the next record; io.EOF ends the file.
-func (l *lineReader) text() (string, error) {
+func (l *lineReader) text(render func([]Turn) (string, error)) (string, error) {
 	line, _, err := l.next()
 	if err != nil {
 		return "", err
 	}
-	text, err := parseRecord(line)
+	text, err := renderedRecord(line, render)
 	if err != nil {
 		return "", fmt.Errorf("%s: line %d: %w", l.path, l.line, err)
 	}

@@ -21,6 +21,9 @@ type SampleOptions struct {
 	// whose records are shorter than a window. Plain text is always taken as one text.
 	Join bool
 
+	// Render writes the messages of a record as a text, as a chat template does; nil: a line "role: content" for each.
+	Render func(messages []Turn) (string, error) `json:"-"`
+
 	VocabSize int    // ids outside are refused; 0: unknown, the tokenizer's own size counts where there is a tokenizer
 	Tensor    string // of a .safetensors file; empty: calib_ids, else input_ids
 }
@@ -73,6 +76,7 @@ func Sample(ctx context.Context, path string, tok Tokenizer, o SampleOptions) (W
 	}
 	defer s.close()
 
+	s.render = o.Render
 	switch {
 	case s.format == formatTensors || s.format == formatArrays:
 		return s.readIDs(o.VocabSize, tensorNames(o.Tensor, "calib_ids", "input_ids"))

@@ -32,6 +32,8 @@ type source struct {
 	file   *File
 	limit  int64 // of unpacked bytes
 
+	render func(messages []Turn) (string, error) // of records; nil: plainly
+
 	skipped int64 // bytes before the content that the last reader left out: a byte order mark
 }
 

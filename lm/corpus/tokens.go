@@ -60,7 +60,7 @@ func (s *source) joinedRecords(sep string, docs, blank *int) (feed, error) {
 	*docs, *blank = 0, 0
 
 	return func() ([]byte, error) {
-		doc, err := lines.text()
+		doc, err := lines.text(s.render)
 		if err != nil {
 			*blank = lines.skip
 			return nil, err
