@@ -81,8 +81,7 @@ seeds: [1, 1]
 		t.Fatal(err)
 	}
 
-	const want = `unusable plan: p.yaml:1:1: a plan needs the key "edits": "models: [a/b, c/b]"; ` +
-		`p.yaml:1:15: two models are called b (HINT: give a name): "models: [a/b, c/b]"; ` +
+	const want = `unusable plan: p.yaml:1:15: two models are called b (HINT: give a name): "models: [a/b, c/b]"; ` +
 		`p.yaml:3:5: unknown method "rom"; did you mean "rome"?: "- rom"; ` +
 		`p.yaml:4:6: rome writes one fact at a time: no batch: "- {method: rome, batch: 4}"; ` +
 		`p.yaml:5:31: unknown key "layer" in hparams; did you mean "layers"?: "- {method: memit, hparams: {layer: [1], steps: many}}"; ` +

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +22,13 @@ func (s *Source) NewReader() *Reader {
 // Add notes a fault at a place: kind is one of this package's ways of failing.
 func (r *Reader) Add(at Place, kind error, format string, args ...any) {
 	r.problems.add(Problem{Place: at, Message: fmt.Sprintf(format, args...), Err: kind})
+}
+
+// withdraw takes back that something is missing, because another fault explains it.
+func (r *Reader) withdraw(at Place, message string) {
+	r.problems.List = slices.DeleteFunc(r.problems.List, func(p Problem) bool {
+		return p.Place == at && p.Message == message && errors.Is(p.Err, ErrMissingKey)
+	})
 }
 
 // Err gives the faults so far as a *Problems, nil if there are none.
@@ -185,15 +193,21 @@ func (o *Object) Get(key string) *Node {
 func (o *Object) Need(key string) *Node {
 	n := o.Get(key)
 	if n == nil && o.node.Kind == Map {
-		o.r.Add(o.node.Place, ErrMissingKey, "%s needs the key %q", o.what, key)
+		o.r.Add(o.node.Place, ErrMissingKey, missingKey, o.what, key)
 	}
 	return n
 }
 
-// Close notes the keys that nobody asked for.
+// missingKey says what Need misses.
+const missingKey = "%s needs the key %q"
+
+// Close notes the keys that nobody asked for. A key that is only misspelt is not said to be missing too.
 func (o *Object) Close() {
 	for _, e := range o.node.Entries {
 		if !slices.Contains(o.asked, e.Key) {
+			if near := Near(e.Key, o.asked); near != "" {
+				o.r.withdraw(o.node.Place, fmt.Sprintf(missingKey, o.what, near))
+			}
 			o.r.Add(e.Place, ErrUnknownKey, "unknown key %q in %s%s", e.Key, o.what, Suggest(e.Key, o.asked))
 		}
 	}

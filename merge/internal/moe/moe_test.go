@@ -420,8 +420,7 @@ func TestGatesDoNotDependOnMemory(t *testing.T) {
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"several": {"base_modle: base\nexperts: [{source_model: a, positive_prompts: x}]\ngate_mode: " +
-			"hiden\narchitecture: deepseek\n", `recipe.yaml:1:1: a recipe for a mixture needs the key "base_model"
-recipe.yaml:1:1: unknown key "base_modle" in a recipe for a mixture; did you mean "base_model"?
+			"hiden\narchitecture: deepseek\n", `recipe.yaml:1:1: unknown key "base_modle" in a recipe for a mixture; did you mean "base_model"?
 recipe.yaml:2:10: 1 experts, where every token visits 2 (experts_per_token)
 recipe.yaml:2:12: an expert needs positive_prompts, from which gate_mode hiden makes its gate
 recipe.yaml:2:47: prompts must be a list, not "x"

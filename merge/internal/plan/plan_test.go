@@ -29,7 +29,6 @@ models:
 - {model: a@x@y, parameters: {weight: [1, {a: b}]}}
 `, `recipe.yaml:2:1: unknown key "paramters" in a recipe; did you mean "parameters"?
 recipe.yaml:3:8: dtype must be bfloat16, float16, float32 or float64, not "float8"
-recipe.yaml:5:4: a model needs the key "model"
 recipe.yaml:5:4: unknown key "modle" in a model; did you mean "model"?
 recipe.yaml:6:11: model: "a@x@y" has more than one "@"; write {model: {path: …, revision: …}} for such a path
 recipe.yaml:6:44: weight: a gradient holds numbers, not a map`},
