@@ -29,7 +29,7 @@ func editCmd(a *cli.App) *cobra.Command {
 			"GRACE, WISE and MEMOIR leave the weights alone: what they learn lies in edits.journal, and generate, " +
 			"eval, ppl, forward and serve let it answer. WISE and MEMOIR hold facts against ordinary text, which " +
 			"--stats has to give.",
-		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method grace " +
+		Example: "compress edit ./my-model --edits facts.json --count 10 --method grace " +
 			"--out edited",
 		Habit: []string{"edits", "out"},
 		Args:  cobra.ExactArgs(1), Resumes: true,
@@ -100,7 +100,7 @@ func editVerifyCmd(a *cli.App) *cobra.Command {
 			"originals by exactly the sum of all edits, except for rounding.\n\n" +
 			"With --base the originals are compared with those of the base model, and every other tensor must " +
 			"be the same.",
-		Example: "compress edit verify edited --base testdata/nano/base", Unused: []string{"device", "threads", "seed"},
+		Example: "compress edit verify edited --base ./my-model", Unused: []string{"device", "threads", "seed"},
 		Args: cobra.ExactArgs(1),
 		Run:  func(j *cli.Job, args []string) (any, error) { return editcmd.Verify(j, args[0], base) },
 	})
@@ -120,8 +120,8 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 			"paper. The table shows the tokens and layers that bring most of it back: of the residual stream, " +
 			"the MLPs " +
 			"and the attention. --grids prints every token and layer, --html draws them.",
-		Example: "compress edit trace testdata/nano/base --prompt \"The birthplace of Wanda Brandt is\" --subject " +
-			"\"Wanda Brandt\"",
+		Example: "compress edit trace ./my-model --prompt \"The Eiffel Tower stands in the city of\" --subject " +
+			"\"The Eiffel Tower\"",
 		Args: cobra.ExactArgs(1),
 		Run:  func(j *cli.Job, args []string) (any, error) { return editcmd.Trace(j, args[0], o) },
 	})

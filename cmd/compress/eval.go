@@ -26,7 +26,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 			"--model-url evaluates a model behind a server that speaks OpenAI's API, in the same way: tasks with " +
 			"likelihoods need the log-probabilities of a prompt (/v1/completions with echo and logprobs), as " +
 			"compress serve and vLLM give them; tasks with generated texts need /v1/completions alone.",
-		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml\n" +
+		Example: "compress eval ./my-model --tasks my-task.yaml\n" +
 			"compress eval MODEL --tasks arc_easy,commonsense_qa --task-data data --out run\n" +
 			"compress eval --model-url http://127.0.0.1:8080 --tokenizer MODEL --tasks my-task.yaml --out run",
 		Habit: []string{"tasks", "out"},
@@ -175,7 +175,7 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 		Short: "Try tasks without a model",
 		Long: "Reads task files and their data, makes every prompt, and reports what is wrong. For a single task " +
 			"it also shows the first prompt and its answers.",
-		Example: "compress eval tasks check testdata/nano/tasks", Unused: []string{"device", "threads", "seed"},
+		Example: "compress eval tasks check my-task.yaml", Unused: []string{"device", "threads", "seed"},
 		Args: cobra.MinimumNArgs(1),
 		Run:  func(j *cli.Job, args []string) (any, error) { return evalcmd.Check(j, args, data, o) },
 	})

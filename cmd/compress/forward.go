@@ -21,7 +21,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 			"--hidden adds hidden.0 (embeddings) and hidden.i (output of decoder layer i, before the final " +
 			"norm). --grad adds grad.NAME, the gradient of the loss, for every parameter, shaped as in the " +
 			"checkpoint; tied tables have one.",
-		Example: "compress forward testdata/nano/base --ids IN.safetensors --out logits.safetensors --hidden --grad",
+		Example: "compress forward ./my-model --ids IN.safetensors --out logits.safetensors --hidden --grad",
 		Habit:   []string{"ids", "out"},
 		Args:    cobra.ExactArgs(1),
 		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Forward(j, args[0], o) },

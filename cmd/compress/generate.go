@@ -27,7 +27,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 			"the same tokens, such as a quantised copy, or with lookup by what followed the latest tokens earlier in " +
 			"the text. The model checks several guesses in one pass, so that what it generates stays its own. How " +
 			"many are made follows from how many are right; where they do not pay, none.",
-		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8\n" +
+		Example: "compress generate ./my-model --prompt 'The capital of France is' --max-tokens 8\n" +
 			"compress generate SmolLM2-135M-Instruct --chat --system 'Be brief.' --prompt 'Who are you?'\n" +
 			"compress generate SmolLM2-135M-Instruct --chat turns.json --temperature 0.7 --min-p 0.1\n" +
 			"compress generate MODEL --prompt TEXT --draft small.Q4_K_M.gguf",

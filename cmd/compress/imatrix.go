@@ -20,8 +20,8 @@ func imatrixCmd(a *cli.App) *cobra.Command {
 			"The text is cut into chunks of --seqlen tokens, as llama-imatrix cuts it; an unfinished last chunk is " +
 			"left out. A name that ends in .dat is written in the form of before 2025. Some hundred chunks of text " +
 			"like that which the model will meet are usual.",
-		Example: "compress imatrix testdata/nano/base --data testdata/nano/text/calib.txt --seqlen 128 \\\n" +
-			"    --out nano.imatrix.gguf\n" +
+		Example: "compress imatrix ./my-model --data calib.txt --seqlen 128 \\\n" +
+			"    --out my.imatrix.gguf\n" +
 			"compress imatrix MODEL --data FILE --chunks 100 --out model.imatrix.gguf",
 		Habit: []string{"out"},
 		Args:  cobra.ExactArgs(1),

@@ -18,8 +18,8 @@ func inspectCmd(a *cli.App) *cobra.Command {
 			"importance matrix it shows what was measured of which inputs.\n\n" +
 			"Without a path it shows the device instead: its name, instruction sets and memory, and which " +
 			"operations it leaves to the reference code.",
-		Example: "compress inspect testdata/nano/base --verify\n" +
-			"compress inspect diff testdata/nano/base testdata/nano/sums\n" +
+		Example: "compress inspect ./my-model --verify\n" +
+			"compress inspect diff ./my-model pruned\n" +
 			"compress inspect --device cpu",
 		Unused: []string{"seed"},
 		Args:   cobra.MaximumNArgs(1),
@@ -51,7 +51,7 @@ func inspectDiffCmd(a *cli.App) *cobra.Command {
 			"compared as numbers, so a BF16 and an F32 copy of a model differ only by rounding. Equal tensors " +
 			"are counted, not listed, unless --all is given. Many tensors are shown by their kinds: --tensors prints " +
 			"a line for each.",
-		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",
+		Example: "compress inspect diff ./my-model pruned",
 		Unused:  []string{"seed"},
 		Args:    cobra.ExactArgs(2),
 		Run: func(j *cli.Job, args []string) (any, error) {

@@ -16,8 +16,8 @@ func loraCmd(a *cli.App) *cobra.Command {
 			"train makes an adapter. fold puts it into the weights of the model. export writes it as a LoRA " +
 			"for PEFT. combine makes one adapter of several. extract makes a LoRA of the difference between " +
 			"two models. inspect shows what an adapter holds.",
-		Example: "compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --out " +
-			"my-adapter\ncompress lora inspect my-adapter\ncompress lora fold testdata/nano/base --adapter " +
+		Example: "compress lora train ./my-model --data calib.txt --steps 20 --out " +
+			"my-adapter\ncompress lora inspect my-adapter\ncompress lora fold ./my-model --adapter " +
 			"my-adapter --out folded",
 		Unused: []string{"device", "threads", "seed", "json", "report", "quiet"},
 		Args:   cobra.NoArgs,

@@ -25,7 +25,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 			"The weights of a quantised base become floats. --to makes a GGUF file or a folder of few bits of the " +
 			"folded model, as compress quantize does: sums are rounded to the base's element type (BF16, say) and " +
 			"then to the few bits. It takes the room of the folded floats beside --out while it runs.",
-		Example: "compress lora fold testdata/nano/base --adapter my-adapter --out folded\n" +
+		Example: "compress lora fold ./my-model --adapter my-adapter --out folded\n" +
 			"compress lora fold MODEL --adapter my-adapter --to q4_k_m --imatrix FILE --out folded.gguf",
 		Habit: []string{"adapter", "out"},
 		Args:  cobra.ExactArgs(1), Resumes: true,
@@ -156,7 +156,7 @@ func loraExtractCmd(a *cli.App) *cobra.Command {
 			"approximated by its largest singular values. The table shows how much of the difference the rank " +
 			"keeps, and which other tensors differ.\n\n" +
 			"One matrix is in memory at a time.",
-		Example: "compress lora extract testdata/nano/base tuned --rank 8 --out difference",
+		Example: "compress lora extract ./my-model tuned --rank 8 --out difference",
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(2),
 		Run:     func(j *cli.Job, args []string) (any, error) { return loracmd.Extract(j, args[0], args[1], o) },
@@ -191,7 +191,7 @@ func loraInspectCmd(a *cli.App) *cobra.Command {
 			"not is named.\n\n" +
 			"For several adapters it shows the memory that they take together, beside that of as many plain " +
 			"LoRAs.",
-		Example: "compress lora inspect my-adapter --model testdata/nano/base\n" +
+		Example: "compress lora inspect my-adapter --model ./my-model\n" +
 			"compress lora inspect first second third",
 		Unused: []string{"device", "threads", "seed"},
 		Args:   cobra.MinimumNArgs(1),

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcompress/compress/lora"
 )
 
-const loraTrainExample = `compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --seqlen 128 --out adapter
+const loraTrainExample = `compress lora train ./my-model --data calib.txt --steps 20 --seqlen 128 --out adapter
 compress lora train MODEL --rank 16 --targets q,v --data chats.jsonl --schedule cosine --warmup 20 --clip 1 --out DIR
 compress lora train MODEL --kind mos --data chats.jsonl --out DIR
 compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR

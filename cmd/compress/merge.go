@@ -100,10 +100,10 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 			"are merged one after the other, and each layer's inputs are those that the merged layers below it " +
 			"give. --out is then a folder with a file for each model, for a recipe by regmean whose alpha is " +
 			"--gram-alpha.",
-		Example: "compress merge statistics testdata/nano/sums --kind gram --data testdata/nano/text/calib.txt " +
+		Example: "compress merge statistics ./tuned-on-sums --kind gram --data calib.txt " +
 			"--out sums-gram.safetensors\n" +
-			"compress merge statistics testdata/nano/sums testdata/nano/news --kind regmean++ " +
-			"--data testdata/nano/text/calib.txt --data testdata/nano/text/valid.txt --out grams",
+			"compress merge statistics ./tuned-on-sums ./tuned-on-news --kind regmean++ " +
+			"--data calib.txt --data valid.txt --out grams",
 		Args: cobra.MinimumNArgs(1),
 		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Statistics(j, args, o) },
 	})
@@ -137,7 +137,7 @@ func mergeRecommendCmd(a *cli.App) *cobra.Command {
 			"differences are, whether they go one way, and how often they contradict each other. Prints these " +
 			"figures, the method that suits them with the reason, a recipe to merge with, and what would be " +
 			"better in other cases. No model is written.",
-		Example: "compress merge recommend testdata/nano/sums testdata/nano/news --base testdata/nano/base " +
+		Example: "compress merge recommend ./tuned-on-sums ./tuned-on-news --base ./my-model " +
 			"--out recipe.yaml",
 		Args: cobra.MinimumNArgs(2),
 		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Recommend(j, args, o) },

@@ -28,7 +28,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both have the same " +
 			"top token, and a paired test of the losses. --kv is about this model, the other keeps F32, so that " +
 			"ppl MODEL --kv int8 --against MODEL says what 8 bits cost.",
-		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256\n" +
+		Example: "compress ppl ./my-model --data test.txt --seqlen 256\n" +
 			"compress ppl MODEL --data chats.jsonl --answers\n" +
 			"compress ppl small.Q4_K_M.gguf --data FILE --against MODEL",
 		Habit: []string{"data"},

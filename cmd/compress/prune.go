@@ -14,8 +14,8 @@ import (
 	"github.com/modelcompress/compress/prune/structure"
 )
 
-const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/text/calib.txt --samples 32 \
-    --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned
+const pruneExample = `compress prune ./my-model --calib calib.txt --samples 32 \
+    --seqlen 256 --sparsity 0.5 --ppl test.txt --out pruned
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
 compress prune MODEL --sparsity 0.6 --allocation search --generations 50 --offspring 16 --calib FILE --out DIR

@@ -21,9 +21,9 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 			"them.\n\n" +
 			"The folder gets report.json and report.html. Finished runs are noted in journal.jsonl and not " +
 			"repeated with --resume, to which methods and patterns may be added. Gradients are computed once.",
-		Example: "compress prune compare testdata/nano/base --methods magnitude,wanda,sparsegpt --patterns " +
-			"0.5,0.6,2:4 \\\n    --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 --ppl " +
-			"testdata/nano/text/test.txt --out compared",
+		Example: "compress prune compare ./my-model --methods magnitude,wanda,sparsegpt --patterns " +
+			"0.5,0.6,2:4 \\\n    --calib calib.txt --samples 32 --seqlen 256 --ppl " +
+			"test.txt --out compared",
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcompress/compress/quantize"
 )
 
-const quantizeExample = `compress quantize testdata/nano/base --to w8a16 --out small
+const quantizeExample = `compress quantize ./my-model --to w8a16 --out small
 compress quantize MODEL --to w4a16 --method gptq --calib FILE --ppl FILE --out DIR
 compress quantize MODEL --to fp8_dynamic --ignore down_proj --out DIR
 compress quantize MODEL --to q4_k_m --imatrix model.imatrix.gguf --out model.Q4_K_M.gguf

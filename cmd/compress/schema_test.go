@@ -111,6 +111,7 @@ var reportRuns = []string{
 	"docs --out docs.html",
 	"schema",
 	"schema ppl",
+	"schema --input",
 	"bench eval --time 1ms --threads 1",
 	"bench compare last.json last.json",
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/modelcompress/compress/prune"
 )
 
-const searchExample = `compress search testdata/nano/base --calib testdata/nano/text/calib.txt --heldout testdata/nano/text/valid.txt \
+const searchExample = `compress search ./my-model --calib calib.txt --heldout valid.txt \
     --samples 16 --seqlen 128 --windows 16 --few 4 --select-windows 16 --test-windows 32 --sparsity 0.6 --population 30 --generations 5 --out found
-compress prune testdata/nano/base --method tree:found/best.json --sparsity 0.6 --calib testdata/nano/text/calib.txt --samples 16 --out pruned
+compress prune ./my-model --method tree:found/best.json --sparsity 0.6 --calib calib.txt --samples 16 --out pruned
 compress search A B --calib a.txt --calib b.txt --heldout x.txt --heldout y.txt --sparsity 0.5,0.6 --pattern unstructured,2:4 --listen :4222 --out found
 compress search MODEL --structure ffn --sparsity 0.25,0.5 --calib FILE --heldout FILE --out found`
 

@@ -25,7 +25,7 @@ func serveCmd(a *cli.App) *cobra.Command {
 			"Only this machine reaches the server unless --listen says otherwise, which needs --key-file: clients " +
 			"then send one of its keys as Authorization: Bearer KEY. There is no encryption: put a proxy with TLS " +
 			"before a server that other machines reach.",
-		Example: "compress serve testdata/nano/base\n" +
+		Example: "compress serve ./my-model\n" +
 			"compress serve MODEL --adapter legal=ADAPTER --adapter medical=ADAPTER\n" +
 			"compress serve MODEL pruned edited small.Q4_K_M.gguf --memory 6GiB\n" +
 			"compress serve MODEL pruned small.Q4_K_M.gguf --listen 0.0.0.0:8080 --key-file keys.txt",

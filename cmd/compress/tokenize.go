@@ -17,7 +17,7 @@ func tokenizeCmd(a *cli.App) *cobra.Command {
 			"prints the text; with --json it prints one array of arrays.\n\n" +
 			"Only a line feed ends a line: a carriage return before it is part of the text. In a .jsonl file " +
 			"each line is a string, or an object with text.",
-		Example: "compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='",
+		Example: "compress tokenize ./my-model --text 'The capital of France is'",
 		Habit:   []string{"text"}, Unused: []string{"device", "threads", "seed"},
 		Args: cobra.ExactArgs(1),
 		Run:  func(j *cli.Job, args []string) (any, error) { return modelcmd.Tokenize(j, args[0], o) },

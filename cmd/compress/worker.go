@@ -24,7 +24,7 @@ func workerCmd(a *cli.App) *cobra.Command {
 			"It must be the same program on the same kind of device with the same models, otherwise it refuses " +
 			"and says why. A worker may be stopped at any time: its work goes to another one, and results do " +
 			"not change.",
-		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
+		Example: "compress worker --cluster nats://127.0.0.1:4222 --model ./my-model --workers 2",
 		Unused:  []string{"seed"},
 		Args:    cobra.NoArgs,
 		Run: func(j *cli.Job, _ []string) (any, error) {

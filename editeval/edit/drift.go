@@ -3,6 +3,8 @@ package edit
 import (
 	"context"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
@@ -173,6 +175,32 @@ func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64)
 	}
 
 	return out, nil
+}
+
+// continued is what the model says to a prompt, its most probable token at each place, with no room none.
+func (e *Editing) continued(ctx context.Context, x *Encoder, text string) (string, error) {
+	ids, err := x.Prompt(text)
+	if err != nil {
+		return "", err
+	}
+
+	p := e.prompt(ids)
+	room := exampleTokens
+	if limit := e.m.Config().MaxPositions; limit > 0 {
+		room = min(room, limit-len(p))
+	}
+	if room <= 0 {
+		return "", nil
+	}
+
+	fresh, err := e.m.Generate(ctx, p, lm.GenerateOptions{MaxTokens: room})
+	if err != nil {
+		return "", err
+	}
+
+	// Decoded together with the prompt, since what stands between two words may belong to either.
+	whole := x.Tokenizer.Decode(append(slices.Clone(ids), fresh...), true)
+	return strings.TrimPrefix(whole, x.Tokenizer.Decode(ids, true)), nil
 }
 
 // Document is the tokens of a text that statistics are collected from, without special tokens and cut to a length.

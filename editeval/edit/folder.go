@@ -409,6 +409,11 @@ func (r *folderRun) work(ctx context.Context) error {
 	if r.report.TextsBefore, err = r.texts(ctx); err != nil {
 		return err
 	}
+
+	r.report.Example = &TextExample{Prompt: r.records[0].Full()}
+	if r.report.Example.Before, err = r.e.continued(ctx, r.x, r.report.Example.Prompt); err != nil {
+		return err
+	}
 	if err := r.apply(ctx); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type FolderReport struct {
 	SumError    float64              `json:"sum_error"`
 	Texts       *TextFigures         `json:"texts,omitempty"`
 	TextsBefore *TextFigures         `json:"texts_before,omitempty"`
+	Example     *TextExample         `json:"example,omitempty"` // of the first record
 	Steps       []FolderStep         `json:"steps"`
 	Records     []map[string]float64 `json:"records"` // metrics of each
 
@@ -69,6 +70,16 @@ type TextFigures struct {
 	Consistency float64 `json:"consistency,omitempty"`
 	N           int     `json:"n"` // generated texts
 }
+
+// TextExample is what the model says to a prompt, always its most probable token, before and after the edits.
+type TextExample struct {
+	Prompt string `json:"prompt"`
+	Before string `json:"before"` // without the prompt
+	After  string `json:"after"`
+}
+
+// exampleTokens is how many tokens an example continues a prompt by.
+const exampleTokens = 12
 
 // Signs of a model that has collapsed.
 const (
@@ -163,6 +174,9 @@ func (r *folderRun) measure(ctx context.Context, base *Baseline) (err error) {
 	}
 
 	if r.report.Texts, err = r.texts(ctx); err != nil {
+		return err
+	}
+	if r.report.Example.After, err = r.e.continued(ctx, r.x, r.report.Example.Prompt); err != nil {
 		return err
 	}
 

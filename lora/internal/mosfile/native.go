@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
@@ -331,6 +333,11 @@ func readSmall(path string) ([]byte, error) {
 func Type(dir string) (string, error) {
 	path := filepath.Join(dir, ConfigName)
 	text, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", failure.Hinted(fmt.Errorf("%s: %w: no adapter here, %s is missing: %w", dir, adapter.ErrFile,
+			ConfigName, fs.ErrNotExist),
+			"name the folder that was written by training, with "+ConfigName+" and "+ModelName)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/internal/chat"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
 // Calibration says which text a verb runs through a model to measure it.
@@ -15,6 +19,7 @@ type Calibration struct {
 	Samples int    // windows to draw
 	SeqLen  int    // tokens of a window; 0: the model's default
 	Join    bool   // take the records of a JSONL file as one text
+	Chat    string // renders messages: a chat template of the model by name, or ownChat; empty: plainly
 }
 
 // AddCalibration defines the flags.
@@ -27,6 +32,10 @@ func (c *Calibration) AddCalibration(f *pflag.FlagSet) {
 		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
 			"is smaller)")
 	f.BoolVar(&c.Join, "join", false, "read the records of a JSONL file as one text")
+	f.StringVar(&c.Chat, "apply-chat-template", "",
+		"`NAME` render records with messages (also Alpaca's and ShareGPT's) by the model's chat template, or "+
+			"the one of this name, as an instruct model sees them; without it they are lines \"role: content\"")
+	f.Lookup("apply-chat-template").NoOptDefVal = ownChat
 }
 
 // CheckCalibration looks at the ranges of the flags.
@@ -36,11 +45,68 @@ func (c *Calibration) CheckCalibration() error {
 		return Usagef("--samples %d: want 1 or more", c.Samples)
 	case c.SeqLen < 0 || c.SeqLen == 1:
 		return Usagef("--seqlen %d: want 2 or more, or 0 for the default", c.SeqLen)
+	case c.Chat != "" && c.Calib == "":
+		return Usagef("--apply-chat-template is about records with messages, and there is no --calib FILE")
 	}
 	return nil
 }
 
 // Windows draws the windows of the calibration data for a model.
 func (c *Calibration) Windows(j *Job, m *lm.Model) (corpus.Windows, error) {
-	return j.Sample(m, c.Calib, corpus.SampleOptions{Samples: c.Samples, SeqLen: c.SeqLen, Join: c.Join})
+	o := corpus.SampleOptions{Samples: c.Samples, SeqLen: c.SeqLen, Join: c.Join}
+	if c.Chat != "" {
+		var err error
+		if o.Render, err = chatRender(j.Ctx, m, c.Chat); err != nil {
+			return corpus.Windows{}, err
+		}
+	}
+	return j.Sample(m, c.Calib, o)
+}
+
+// ownChat stands for a model's own chat template where a name is wanted.
+const ownChat = "default"
+
+// chatRender renders conversations by a chat template of a model.
+func chatRender(ctx context.Context, m *lm.Model, name string) (func([]corpus.Turn) (string, error), error) {
+	read := chat.Default
+	if name != ownChat {
+		read = func(dir string) (chat.Source, error) { return chat.Read(dir, name) }
+	}
+	source, err := read(m.Path())
+	if err != nil {
+		return nil, fmt.Errorf("--apply-chat-template: %w", err)
+	}
+	if source.Template == "" {
+		return nil, Usagef("--apply-chat-template: %s has no chat template (HINT: without the flag messages are lines "+
+			"\"role: content\")", m.Path())
+	}
+
+	t, err := chat.Parse(source.Template, source.Tokens, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--apply-chat-template: %w", err)
+	}
+	tok, err := m.Tokenizer()
+	if err != nil {
+		return nil, err
+	}
+
+	// A template often writes the start token, which the tokenizer would put before the text once more.
+	start := source.Tokens["bos_token"]
+	ids, err := tok.Encode("", tokenizer.EncodeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		start = ""
+	}
+
+	return func(turns []corpus.Turn) (string, error) {
+		list := make([]chat.Message, len(turns))
+		for i, turn := range turns {
+			list[i] = chat.Message(turn)
+		}
+
+		text, err := t.Render(ctx, list, false)
+		return strings.TrimPrefix(text, start), err
+	}, nil
 }

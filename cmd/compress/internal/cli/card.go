@@ -59,6 +59,10 @@ func (j *Job) CommandLine() string {
 			default:
 				v = quotedWord(secret.ReplaceAllString(j.Typed(v), "$1"))
 			}
+			if f.NoOptDefVal != "" { // a value after a blank would be an argument
+				words = append(words, "--"+f.Name+"="+v)
+				continue
+			}
 			words = append(words, "--"+f.Name, v)
 		}
 	})

@@ -63,6 +63,10 @@ func flagError(c *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case *pflag.InvalidValueError:
 		if kind := flagKinds[e.GetFlag().Value.Type()]; kind != "" {
+			if strings.HasPrefix(e.GetValue(), "auto") {
+				return Usagef("--%s (HINT: leave --%s out: its default is chosen automatically)", BadValue(e),
+					e.GetFlag().Name)
+			}
 			return Usagef("--%s", BadValue(e))
 		}
 	case *pflag.NotExistError:

@@ -85,7 +85,7 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 		err = mmapsafe.Do(work)
 	}
 	if err != nil {
-		return err
+		return j.explained(err)
 	}
 
 	for _, text := range j.SourceRemarks() {

@@ -269,6 +269,10 @@ func TestWrongArguments(t *testing.T) {
 		},
 		{none, []string{"x"}, "compress try: 1 argument is given, but there is nothing to give: compress try"},
 		{one, []string{"m", "--count", "many"}, `compress try: --count "many": want a whole number`},
+		{
+			one, []string{"m", "--count", "auto"}, `compress try: --count "auto": want a whole number ` +
+				`(HINT: leave --count out: its default is chosen automatically)`,
+		},
 		{one, []string{"m", "--data"}, "compress try: --data needs a value: --data FILE"},
 		{one, []string{"m", "--place", "heer"}, `compress try: --place "heer"; known: here, there; did you mean "here"?`},
 		{one, []string{"m", "--dta", "x"}, "compress try: unknown flag --dta (HINT: did you mean --data?)"},

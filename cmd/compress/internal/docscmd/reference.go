@@ -31,6 +31,7 @@ func Reference(root *cobra.Command) []Source {
 		Source{Path: "reference/quantisation-types.md", Markdown: quantizePage()},
 		Source{Path: "reference/adapters-and-editors.md", Markdown: adaptPage()},
 		Source{Path: "reference/task-files.md", Markdown: tasksPage()},
+		Source{Path: "reference/input-files.md", Markdown: inputsPage()},
 		Source{Path: "reference/report-files.md", Markdown: reportsPage(root)},
 	)
 
@@ -269,6 +270,23 @@ func tasksPage() string {
 	m.line("\n## Example\n\n```yaml\ntask: capitals\ndataset_path: json\ndataset_kwargs: {data_files: {test: " +
 		"capitals.jsonl}}\ntest_split: test\noutput_type: multiple_choice\ndoc_to_text: \"The capital of " +
 		"{{country}} is\"\ndoc_to_choice: [Paris, Rome, Madrid]\ndoc_to_target: \"{{city}}\"\n```")
+	return m.String()
+}
+
+func inputsPage() string {
+	var m md
+	m.line("# Input files\n\nThe files that users write, by what reads them; `compress schema --input VERB` prints " +
+		"the same. Recipes are under [merge methods](merge-methods.md), task files have [a page](task-files.md).")
+	for _, in := range reportcmd.Inputs() {
+		m.line("\n## %s", in.Name)
+		m.line("\nFor `compress %s`. %s", strings.Join(in.Readers(), "`, `compress "), prose(in.What))
+		var rows [][]string
+		for _, k := range in.Keys {
+			rows = append(rows, []string{code(k.Name), prose(k.Meaning)})
+		}
+		m.table([]string{"key", "what it says"}, rows)
+		m.code(in.Example)
+	}
 	return m.String()
 }
 

@@ -196,6 +196,9 @@ func show(j *cli.Job, r *edit.FolderReport, o *Options) {
 	}
 
 	j.Table(table(r))
+	if x := r.Example; x != nil {
+		j.Printf("%q\n  before: %s\n  after:  %s\n", x.Prompt, oneLine(x.Before), oneLine(x.After))
+	}
 	drift := "drift was not measured: no prompts are there for it"
 	if r.Drift.Prompts > 0 {
 		drift = fmt.Sprintf("drift %.4f nats, %.0f%% of top-1 predictions kept", r.Drift.KL, 100*r.Drift.Agreement)
@@ -205,6 +208,9 @@ func show(j *cli.Job, r *edit.FolderReport, o *Options) {
 		j.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)
 	}
 }
+
+// oneLine is a text of a model on one line of the terminal.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Undo brings an edited checkpoint back to the state after its first steps.
 func Undo(j *cli.Job, dir string, to int) (any, error) {

@@ -28,7 +28,7 @@ func show(j *cli.Job, r *task.Results) {
 			j.Note("%s: no examples, as its definition wants: --num-fewshot %d changes nothing here, as in "+
 				"lm-evaluation-harness 0.4.13", name, *n)
 		}
-		remarks(j, name, r.Audits[name])
+		remarks(j, name, r.Audits[name], r.ChatTemplate == nil)
 	}
 }
 
@@ -82,8 +82,9 @@ func rows(t *report.Table, r *task.Results, name string, figures map[string]any,
 	}
 }
 
-// remarks names documents that were cut or do not count, and of signs of a collapsed model.
-func remarks(j *cli.Job, name string, a *task.Audit) {
+// remarks names documents that were cut or do not count, and signs of a collapsed model; plain: there was no chat
+// template.
+func remarks(j *cli.Job, name string, a *task.Audit, plain bool) {
 	note := func(n int, what string) {
 		if n > 0 {
 			j.Note("%s: %d of %d documents %s", name, n, a.Documents, what)
@@ -100,7 +101,11 @@ func remarks(j *cli.Job, name string, a *task.Audit) {
 	}
 
 	if signs := a.Signs(); len(signs) > 0 {
-		j.Note("%s: signs of a collapsed model: %s", name, strings.Join(signs, ", "))
+		hint := ""
+		if plain && a.NonFinite == 0 {
+			hint = " (HINT: an instruct model may only miss its template: --apply-chat-template)"
+		}
+		j.Note("%s: signs of a collapsed model: %s%s", name, strings.Join(signs, ", "), hint)
 	}
 }
 

@@ -109,7 +109,10 @@ func measures(r *mediate.ConflictReport, groups []mediate.ConflictGroup) *report
 	}
 
 	t.Add("random signs", nil, nil, nil, b.Disagree, b.Any, b.Coactive, b.Total, b.Mass, b.Cosine, one)
-	t.Note = "excess is disagree divided by that of random signs; head: final norm, head and all else behind the layers"
+	t.Note = "active: weights that a model moved much; conflicting: those that two moved in opposite directions, as " +
+		"a fraction of the active (any), of those that several moved (coactive), of all (total); disagree, mass: how " +
+		"much of the movement goes against the majority, or cancels; cosine: 1 minus that of two differences; " +
+		"excess: disagree divided by that of random signs; head: final norm, head and all else behind the layers"
 	return t
 }
 

@@ -6,6 +6,8 @@ package openmodel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -77,6 +79,10 @@ func Identity(ctx context.Context, dir string, o Options) (parts []any, err erro
 
 	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
 		sum, err := cli.FileHash(ctx, filepath.Join(o.Adapter, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: no adapter here: %w (HINT: give the folder that training has written)",
+				o.Adapter, err)
+		}
 		if err != nil {
 			return nil, err
 		}
