@@ -205,7 +205,7 @@ func BenchmarkMEMIT(b *testing.B) {
 		name string
 		of   func(*testing.B, int) (*lm.Model, []Encoded, *Statistics)
 		n    int
-	}{{"lab", labBench, 1000}, {"real", realBench, 20}} {
+	}{{"lab", labBench, 150}, {"real", realBench, 20}} {
 		b.Run(c.name, func(b *testing.B) {
 			m, reqs, st := c.of(b, c.n)
 			ratio, n := 0.0, 0
