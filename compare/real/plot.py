@@ -5,6 +5,9 @@ import math
 COLOURS = ["#3b6fd4", "#d1495b", "#2a9d6f", "#b07d2b", "#7b52ab", "#1b9aaa", "#8d5524", "#666666", "#c04d9c", "#4d7c0f"]
 WIDE, HIGH, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 60, 170, 40, 40
 
+# What keeps a name readable above lines.
+HALO = 'paint-order="stroke" stroke="#ffffff" stroke-width="4"'
+
 
 def lines(path, title, categories, series, log=False):
     """series: [(name, [(index of the category, value)])]."""
@@ -28,14 +31,15 @@ def lines(path, title, categories, series, log=False):
         out.append(f'<text x="{x(i):.1f}" y="{HIGH - 16}" text-anchor="middle" fill="#555555">{html.escape(str(name))}</text>')
 
     ends = spread([(y(points[-1][1]), n) for n, (_, points) in enumerate(series)])
+    names = []  # above all lines
     for n, (name, points) in enumerate(series):
         colour, path_ = COLOURS[n % len(COLOURS)], " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in points)
         last = x(points[-1][0])
         out.append(f'<polyline points="{path_}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{x(i):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"><title>{html.escape(name)}: {v:.4g}</title></circle>' for i, v in points]
-        out.append(f'<line x1="{last + 4:.1f}" y1="{y(points[-1][1]):.1f}" x2="{last + 18:.1f}" y2="{ends[n]:.1f}" stroke="{colour}" stroke-width="0.7"/>'
-                   f'<text x="{last + 22:.1f}" y="{ends[n] + 4:.1f}" fill="{colour}">{html.escape(name)}</text>')
-    path.write_text("\n".join([*out, "</svg>"]) + "\n")
+        names.append(f'<line x1="{last + 4:.1f}" y1="{y(points[-1][1]):.1f}" x2="{last + 18:.1f}" y2="{ends[n]:.1f}" stroke="{colour}" stroke-width="0.7"/>'
+                     f'<text x="{last + 22:.1f}" y="{ends[n] + 4:.1f}" fill="{colour}" {HALO}>{html.escape(name)}</text>')
+    path.write_text("\n".join([*out, *names, "</svg>"]) + "\n")
 
 
 def bars(path, title, values):
