@@ -37,7 +37,7 @@ func writeDot(f *file) {
 		for rows := 1; rows <= 4; rows++ {
 			dotShape{avx512Widen, typ, rows}.write(f)
 		}
-		for rows := 1; rows <= 2; rows++ {
+		for rows := 1; rows <= 3; rows++ {
 			dotShape{avx2Widen, typ, rows}.write(f)
 		}
 

@@ -75,9 +75,9 @@ var avx2Kernels = kernelSet{
 	exact: tileKernel{rows: 6, cols: 16, depth: 256, wide: true, run: gemmF32AVX2},
 	packA: pack6AVX2, packB: pack8AVX2, packBF16: pack8BF16AVX2, packF16: pack8F16AVX2, group: 8,
 	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,
-	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2},
-	dotBF16: []func(*dotArgs){dotBF16AVX2x1, dotBF16AVX2x2},
-	dotF16:  []func(*dotArgs){dotF16AVX2x1, dotF16AVX2x2},
+	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2, dotF32AVX2x3},
+	dotBF16: []func(*dotArgs){dotBF16AVX2x1, dotBF16AVX2x2, dotBF16AVX2x3},
+	dotF16:  []func(*dotArgs){dotF16AVX2x1, dotF16AVX2x2, dotF16AVX2x3},
 	axpyF32: axpyF32AVX2, axpyBF16: axpyBF16AVX2, axpyF16: axpyF16AVX2,
 }
 
@@ -221,6 +221,9 @@ func dotF32AVX2x1(d *dotArgs)
 func dotF32AVX2x2(d *dotArgs)
 
 //go:noescape
+func dotF32AVX2x3(d *dotArgs)
+
+//go:noescape
 func dotBF16AVX512x1(d *dotArgs)
 
 //go:noescape
@@ -239,6 +242,9 @@ func dotBF16AVX2x1(d *dotArgs)
 func dotBF16AVX2x2(d *dotArgs)
 
 //go:noescape
+func dotBF16AVX2x3(d *dotArgs)
+
+//go:noescape
 func dotF16AVX512x1(d *dotArgs)
 
 //go:noescape
@@ -255,6 +261,9 @@ func dotF16AVX2x1(d *dotArgs)
 
 //go:noescape
 func dotF16AVX2x2(d *dotArgs)
+
+//go:noescape
+func dotF16AVX2x3(d *dotArgs)
 
 //go:noescape
 func dotPairAVX512x1(d *dotArgs)

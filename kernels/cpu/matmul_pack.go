@@ -355,12 +355,13 @@ func (st *stage) copyColumns(dst []uint32, o operand, c columns) bool {
 	return true
 }
 
-// Stretches of floats. Arrays the compiler would copy with a call each, because they might overlap.
+// Stretches of floats, in arrays of one: those of several the compiler copies with a call each, because they might
+// overlap.
 type (
-	floats6  struct{ a, b, c uint64 }
-	floats12 struct{ a, b floats6 }
-	floats16 struct{ a, b, c, d, e, f, g, h uint64 }
-	floats32 struct{ a, b floats16 }
+	floats6  [1][6]float32
+	floats12 [1][12]float32
+	floats16 [1][16]float32
+	floats32 [1][32]float32
 )
 
 // columnArgs are n rows, stride bytes apart, each with a stretch for every panel, and panels size bytes apart, where
