@@ -159,7 +159,9 @@ func (r *Recommendation) decide(o RecommendOptions) {
 	figures := fmt.Sprintf("their differences have a mean cosine of %.2f and contradict each other %.2f times as "+
 		"often as random signs would", cosine, whole.Excess.Disagree)
 	wudi := Alternative{
-		Method: "wudi_closed", When: "what each model has learnt counts most",
+		Method: "wudi_closed",
+		When: "what each model has learnt counts most, and the result is measured: its sum may go too far, and alpha " +
+			"below 1 shortens it",
 		Recipe: r.recipe("wudi_closed"),
 	}
 	opcm := Alternative{
@@ -181,10 +183,15 @@ func (r *Recommendation) decide(o RecommendOptions) {
 		r.take(opcm, figures+": each is added without what would disturb those before it, and the sum stays as long "+
 			"as one of them, so that the base is kept (docs/merging.md)")
 		r.Others = []Alternative{wudi}
+	case len(r.Models) > 2:
+		r.take(Alternative{Method: "consensus", Recipe: r.recipe("consensus")}, figures+": a mean would shrink and a "+
+			"sum would mix them; half of the sum is kept where two of them want it, which lost least of fourteen "+
+			"merges of a real model (docs/evidence/real.md)")
+		r.Others = []Alternative{wudi, opcm}
 	default:
-		r.take(wudi, figures+": a mean would shrink and a sum would mix them; what each has changed is kept where it "+
-			"has its rows (docs/merging.md)")
-		r.Others = []Alternative{opcm}
+		r.take(Alternative{Method: "linear", Recipe: r.recipe("linear", "weight: 1")}, figures+
+			": their mean shrinks what each has changed, and is the one that cannot go too far")
+		r.Others = []Alternative{wudi, opcm}
 	}
 	r.Why = fmt.Sprintf("%s of one base: %s", r.kinds(), r.Why)
 	if most/least >= uneven {
@@ -196,7 +203,7 @@ func (r *Recommendation) decide(o RecommendOptions) {
 	if whole.Excess.Disagree >= random {
 		r.Others = append(r.Others, Alternative{
 			Method: "mediate",
-			When:   "a folder about twice as large may keep each model's own answers",
+			When:   "a folder may keep each model's own answers, which no merge of such models does",
 			Recipe: r.recipe("mediate"),
 		})
 	}
