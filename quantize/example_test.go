@@ -29,7 +29,7 @@ func ExampleModel() {
 	report := must(quantize.Model(ctx, model, calib, o))
 	fmt.Printf("%d matrices, %.2f bits a weight\n", report.Total.Matrices, report.Total.BitsPerWeight)
 	// Output:
-	// 28 matrices, 8.25 bits a weight
+	// 28 matrices, 8.15 bits a weight
 }
 
 func must[T any](v T, err error) T {

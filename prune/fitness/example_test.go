@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
+	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
@@ -29,7 +30,7 @@ func ExampleJudge() {
 
 	var errors []float64
 	for _, metric := range []string{"W", "W * sqrt(X)"} {
-		m := must(judge.Measure(ctx, fitness.Task{Judge: judge.ID(), Rung: fitness.Layers, Metric: metric}))
+		m := must(judge.Measure(ctx, fitness.Task{Judge: judge.ID(), Rung: fitness.Layers, Metric: prune.FormulaPrefix + metric}))
 		errors = append(errors, m.Values[0])
 	}
 	fmt.Println("Wanda changes the outputs less than magnitude:", errors[1] < errors[0])
