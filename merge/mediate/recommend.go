@@ -243,7 +243,11 @@ func (r *Recommendation) recipe(method string, each ...string) string {
 	}
 
 	var b strings.Builder
-	fmt.Fprintf(&b, "merge_method: %s\nbase_model: %s\nmodels:\n", method, quoted(r.Base))
+	fmt.Fprintf(&b, "merge_method: %s\n", method)
+	if method != "linear" { // which would count the base among the models
+		fmt.Fprintf(&b, "base_model: %s\n", quoted(r.Base))
+	}
+	b.WriteString("models:\n")
 	for _, m := range r.Models {
 		path := m.Path
 		if m.Kind == "adapter" {

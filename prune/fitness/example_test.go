@@ -29,8 +29,10 @@ func ExampleJudge() {
 	defer judge.Close()
 
 	var errors []float64
-	for _, metric := range []string{"W", "W * sqrt(X)"} {
-		m := must(judge.Measure(ctx, fitness.Task{Judge: judge.ID(), Rung: fitness.Layers, Metric: prune.FormulaPrefix + metric}))
+	for _, formula := range []string{"W", "W * sqrt(X)"} {
+		m := must(judge.Measure(ctx, fitness.Task{
+			Judge: judge.ID(), Rung: fitness.Layers, Metric: prune.FormulaPrefix + formula,
+		}))
 		errors = append(errors, m.Values[0])
 	}
 	fmt.Println("Wanda changes the outputs less than magnitude:", errors[1] < errors[0])
