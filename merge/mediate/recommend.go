@@ -189,9 +189,9 @@ func (r *Recommendation) decide(o RecommendOptions) {
 			"merges of a real model (docs/evidence/real.md)")
 		r.Others = []Alternative{wudi, opcm}
 	default:
-		r.take(Alternative{Method: "linear", Recipe: r.recipe("linear", "weight: 1")}, figures+
-			": their mean shrinks what each has changed, and is the one that cannot go too far")
-		r.Others = []Alternative{wudi, opcm}
+		r.take(wudi, figures+": a mean would shrink and a sum would mix them; what each has changed is kept where it "+
+			"has its rows (docs/merging.md)")
+		r.Others = []Alternative{opcm}
 	}
 	r.Why = fmt.Sprintf("%s of one base: %s", r.kinds(), r.Why)
 	if most/least >= uneven {

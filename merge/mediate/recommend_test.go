@@ -67,13 +67,13 @@ func TestRecommend(t *testing.T) {
 		left   int
 		err    error
 	}{
-		{"experts", []string{sums, news}, false, "linear", 0, nil},
+		{"experts", []string{sums, news}, false, "wudi_closed", 0, nil},
 		{"three experts", []string{sums, news, other}, false, "consensus", 0, nil},
 		{"experts, base kept", []string{sums, news}, true, "opcm", 0, nil},
 		{"one run", []string{sums, nearly}, false, "linear", 0, nil},
 		{"other elements", []string{one, other}, false, "task_arithmetic", 0, nil},
-		{"with the base", []string{sums, base, news}, false, "linear", 1, nil},
-		{"with a copy of the base", []string{sums, again, news}, false, "linear", 1, nil},
+		{"with the base", []string{sums, base, news}, false, "wudi_closed", 1, nil},
+		{"with a copy of the base", []string{sums, again, news}, false, "wudi_closed", 1, nil},
 		{"twice", []string{sums, news, sums}, false, "", 0, ErrNothing},
 		{"nothing but the base", []string{sums, base}, false, "", 0, ErrNothing},
 		{"one", []string{sums}, false, "", 0, ErrNothing},
