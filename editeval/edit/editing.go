@@ -22,6 +22,7 @@ type method struct {
 	writes bool // changes weights
 	batch  bool // writes several facts at once; the others take one after another
 	needs  bool // always needs statistics
+	whole  bool // takes a prompt as a whole, and looks for no subject in it
 	apply  func(ctx context.Context, e *Editing, reqs []Encoded) (*change, error)
 }
 
@@ -39,10 +40,10 @@ const (
 // methods is the closed table of methods.
 func methods() []method {
 	return []method{
-		{name: "ft", writes: true, batch: true, apply: fineTune},
-		{name: "ft-l", writes: true, batch: true, apply: fineTune},
-		{name: "ft-m", writes: true, batch: true, apply: fineTune},
-		{name: "lora", writes: true, batch: true, apply: fineTune},
+		{name: "ft", writes: true, batch: true, whole: true, apply: fineTune},
+		{name: "ft-l", writes: true, batch: true, whole: true, apply: fineTune},
+		{name: "ft-m", writes: true, batch: true, whole: true, apply: fineTune},
+		{name: "lora", writes: true, batch: true, whole: true, apply: fineTune},
 		{name: "rome", writes: true, apply: rome},
 		{name: "r-rome", writes: true, apply: rome},
 		{name: "memit", form: weighed, writes: true, batch: true, needs: true, apply: spread},
@@ -53,11 +54,11 @@ func methods() []method {
 		{name: "alphaedit", form: projected, writes: true, batch: true, needs: true, apply: spread},
 		{name: "nas", form: projected, writes: true, batch: true, needs: true, apply: spread},
 		{name: "lyaplock", form: renewed, writes: true, batch: true, needs: true, apply: spread},
-		{name: "ultraedit", writes: true, batch: true, apply: ultraEdit},
-		{name: "grace", apply: grace},
+		{name: "ultraedit", writes: true, batch: true, whole: true, apply: ultraEdit},
+		{name: "grace", whole: true, apply: grace},
 		{name: "wise", apply: wise},
 		{name: "memoir", apply: memoir},
-		{name: "ike", batch: true, apply: inContext},
+		{name: "ike", batch: true, whole: true, apply: inContext},
 	}
 }
 
@@ -97,7 +98,8 @@ func NeedsStatistics(name string, h HParams) bool {
 
 // NeedsSubject reports whether a method looks for the subject in a prompt. Unknown methods do.
 func NeedsSubject(name string) bool {
-	return !slices.Contains([]string{"ft", "ft-l", "ft-m", "lora", "ultraedit", "grace", "ike"}, name)
+	m, err := find(name)
+	return err != nil || !m.whole
 }
 
 // NeedsBackground reports whether a method needs texts that have nothing to do with the edits.

@@ -82,8 +82,7 @@ and stride are in bytes. It assumes that p.n > 0.`, t.name, units, t.rows)
 
 // storeMask prepares the mask of a row of dst that is not a whole register.
 func (t transposer) storeMask(f *file) {
-	switch t.rows {
-	case 12:
+	if t.rows == 12 {
 		f.op("MOVL $0xfff, DI")
 		f.op("KMOVW DI, K1")
 	}
