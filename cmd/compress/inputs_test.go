@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -41,7 +44,7 @@ func TestInputExamples(t *testing.T) {
 			return err
 		},
 		"eval-plan": func(path string) error { return onText(path, evalcmd.CheckPlan) },
-		"run-plan":  func(path string) error { return nil }, // read below, by the verb
+		"run-plan":  func(path string) error { return planned(t, path) },
 	}
 	types := map[string]reflect.Type{
 		"overrides": reflect.TypeFor[prune.Override](), "hparams": reflect.TypeFor[editing.HParams](),
@@ -78,4 +81,29 @@ func TestInputExamples(t *testing.T) {
 			t.Errorf("%s: the keys\n%q\nare not those of the file\n%q", in.Name, got, want)
 		}
 	}
+}
+
+// planned has the verb read the example of a plan, with a model and texts that are there.
+func planned(t *testing.T, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		return err
+	}
+
+	there := strings.NewReplacer("./my-model", nano+"/base", "calib.txt", nano+"/text/calib.txt", "test.txt",
+		nano+"/text/test.txt").Replace(string(text))
+	if err := os.WriteFile(path, []byte(there), 0o666); err != nil {
+		return err
+	}
+
+	var said bytes.Buffer
+	args := []string{"run", path, "--dry-run", "--out", filepath.Join(t.TempDir(), "built")}
+	if code := run(args, io.Discard, &said); code != 0 {
+		return errors.New(said.String())
+	}
+	return nil
 }

@@ -74,9 +74,8 @@ func Inputs() []Input {
 		},
 		{
 			Name: "hparams", For: []string{"edit", "editeval"}, Flag: "--hparams",
-			What: "YAML: hyper-parameters of an editor that replace its defaults, which --report shows. Which " +
-				"count is " +
-				"the method's affair.",
+			What: "YAML: hyper-parameters of an editor that replace its defaults, which --report shows. edit " +
+				"remarks on keys that its method does not read.",
 			Keys: keys("layers", "decoder layers to write to, from 0; values are optimised at the last",
 				"steps", "iterations of an optimisation", "learning_rate", "of Adam",
 				"weight_decay", "factor of |d|²/|v0|² in the loss", "clamp", "|d| is at most this times |v0|",
@@ -109,8 +108,7 @@ func Inputs() []Input {
 		{
 			Name: "editeval-plan", For: []string{"editeval"},
 			What: "YAML: editors by numbers of edits by what must not be lost. Paths count from the working " +
-				"directory, " +
-				"then from the file. An entry of models, editors, tasks and texts is a text, or a map.",
+				"directory, then from the file. An entry of models, editors, tasks and texts is a text, or a map.",
 			Keys: keys("models", "folders, or maps of path, name, adapter and experts",
 				"editors", "methods, or maps of method, name, batch (a number or all) and hparams (see hparams)",
 				"edits", "files of records (see edits)", "skip_invalid", "true: leave records with faults out",
