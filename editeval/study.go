@@ -68,6 +68,12 @@ func Open(p Plan, dir string) (*Study, error) {
 
 	p.complete()
 	s := &Study{Plan: p, dir: dir}
+	for _, e := range p.Editors {
+		if idle := edit.Idle(e.Method, []byte(e.HParams)); len(idle) > 0 {
+			s.remark("editor %s: %s does not read %s", e.Name, e.Method, strings.Join(idle, ", "))
+		}
+	}
+
 	if err := s.records(); err != nil {
 		return nil, err
 	}

@@ -263,15 +263,18 @@ func TestSafety(t *testing.T) {
 
 // TestTexts: perplexity of paragraphs and of lines of JSONL, and edits beyond those that there are.
 func TestTexts(t *testing.T) {
-	p := small([]int{1, 1000}, Editor{Method: "grace", HParams: quick})
+	p := small([]int{1, 1000}, Editor{Method: "grace", HParams: quick + "\nl2: 3"})
 	p.Tasks, p.Texts = nil, []Text{
 		{Name: "prose", File: nano + "text/test.txt", Limit: 3},
 		{Name: "lines", File: nano + "train/tales.jsonl", Limit: 2},
 	}
 	dir := t.TempDir()
 	r := study(t, nanoModel(t), p, dir)
-	if len(r.Counts) != 1 || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0], "counts of 1000 are left out") {
-		t.Errorf("counts %v, remarks %q", r.Counts, r.Remarks)
+	said := strings.Join(r.Remarks, "; ")
+	for _, want := range []string{"editor grace: grace does not read l2", "counts of 1000 are left out"} {
+		if len(r.Counts) != 1 || len(r.Remarks) != 2 || !strings.Contains(said, want) {
+			t.Errorf("counts %v, remarks %q; want %q among them", r.Counts, r.Remarks, want)
+		}
 	}
 
 	for name, n := range map[string]int{"text_prose": 3, "text_lines": 2} {

@@ -12,7 +12,8 @@ import (
 
 func editCmd(a *cli.App) *cobra.Command {
 	var o editcmd.Options
-	cmd := a.Verb(cli.Verb{
+	var cmd *cobra.Command
+	cmd = a.Verb(cli.Verb{
 		Use:   "edit MODEL --edits FILE --method M --out DIR",
 		Short: "Write facts into a model",
 		Long: "Changes single facts that a model has learnt, such as where somebody was born, without training " +
@@ -33,8 +34,14 @@ func editCmd(a *cli.App) *cobra.Command {
 			"--out edited",
 		Habit: []string{"edits", "out"},
 		Args:  cobra.ExactArgs(1), Resumes: true,
-		Check: func(*cli.Job, []string) error { return editcmd.Check(o) },
-		Run:   func(j *cli.Job, args []string) (any, error) { return editcmd.Run(j, args[0], o) },
+		Check: func(*cli.Job, []string) error {
+			o.Counted = cmd.Flags().Changed("count")
+			return editcmd.Check(o)
+		},
+		Run: func(j *cli.Job, args []string) (any, error) {
+			o.Counted = cmd.Flags().Changed("count")
+			return editcmd.Run(j, args[0], o)
+		},
 	})
 
 	f := cmd.Flags()

@@ -126,6 +126,7 @@ var misuses = []misuse{
 	{"lora combine nowhere --out o", 1, "nowhere"},
 	{"lora extract nano/base nowhere --rank 2 --out o", 1, "nowhere"},
 	{"lora extract nano/base nano/sums --rank -2 --out o", 2, "-2"},
+	{"edit nano/base --edits file --out o --count 0", 2, "--count 0 writes nothing"},
 	{"edit nano/base --edits nowhere --out o", 1, "nowhere"},
 	{"edit nano/base --edits bad.json --out o", 1, "bad.json"},
 	{"edit nano/base --edits nano/edits.json --method nosuch --out o", 2, "nosuch"},

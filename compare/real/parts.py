@@ -241,6 +241,7 @@ MEDIATED = {  # parameters and type
     "routed, 3 bits": ("select: all, keep: {bits: 3}", "float32"), "routed, best of 2 %": ("select: all, dense: base, keep: {best: 0.02}", "float32"),
     "routed, best of 1 %": ("select: all, dense: base, keep: {best: 0.01}", "float32"),
     "routed, best of 2 %, BF16": ("select: all, dense: base, keep: {best: 0.02}", "bfloat16"),
+    "routed, 3 bits, BF16": ("select: all, keep: {bits: 3}", "bfloat16"),
 }
 
 

@@ -2,6 +2,7 @@ package method
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/modelcompress/compress/merge/internal/spectral"
 )
@@ -38,8 +39,7 @@ func fisher(t *Tensor) (*Program, error) {
 		return p, nil
 	case len(t.Inputs):
 	default:
-		return nil, fmt.Errorf("tensor %q: %d of %d inputs have statistics: %w", t.Name, known, len(t.Inputs),
-			ErrStatistics)
+		return nil, someLack(t, known)
 	}
 
 	return &Program{Apply: func(b *Block) {
@@ -59,6 +59,24 @@ func fisher(t *Tensor) (*Program, error) {
 			b.Out[i] = float32(plain)
 		}
 	}}, nil
+}
+
+// someLack names the models without statistics of a tensor that the other ones have some of: weighing those by theirs
+// and these by nothing would be neither merge.
+func someLack(t *Tensor, known int) error {
+	var lack []string
+	for _, in := range t.Inputs {
+		if in.Stat == nil {
+			lack = append(lack, in.Name)
+		}
+	}
+
+	verb := "lacks"
+	if len(lack) > 1 {
+		verb = "lack"
+	}
+	return fmt.Errorf("tensor %q: %d of %d models have statistics, %s %s them: %w", t.Name, known, len(t.Inputs),
+		strings.Join(lack, ", "), verb, ErrStatistics)
 }
 
 func size(shape []int64) int64 {
@@ -83,6 +101,9 @@ func regMean(t *Tensor) (*Program, error) {
 		}
 	}
 
+	if known > 0 && known < n && len(t.Shape) == 2 {
+		return nil, someLack(t, known)
+	}
 	if known == 0 || len(t.Shape) != 2 {
 		w := make([]float64, n)
 		for j := range w {

@@ -320,7 +320,7 @@ var table = []Method{
 	{
 		Summary: "one model after the other, each without what would disturb those before it",
 		Spec: recipe.Method{Name: "opcm", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{
-			number("alpha", 0.5), {Name: "lambda", Type: recipe.Number}, number("merged", 1),
+			number("alpha", 0.5), {Name: "lambda", Type: recipe.Number}, integer("merged", 1),
 		}},
 		New: each(continual),
 	},

@@ -3,8 +3,10 @@ package method_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -381,6 +383,22 @@ func TestRAM(t *testing.T) {
 			if math.Abs(float64(v)-want[i]) > 1e-6 {
 				t.Errorf("alpha %v: element %d is %v, want %v", alpha, i, v, want[i])
 			}
+		}
+	}
+}
+
+// TestSomeLackStatistics: a tensor that some models have statistics of and others not is refused by their names.
+func TestSomeLackStatistics(t *testing.T) {
+	eight := [][]int64{{2, 4}, {2, 4}, {2, 4}}
+	for name, shapes := range map[string][][]int64{"fisher": eight, "regmean": {{4, 4}, {4, 4}, {4, 4}}} {
+		p := problem{method: name, models: vOnes, shape: []int64{2, 4}, shapes: shapes}
+		p.stat = make([][]float32, len(p.models))
+		p.stat[1] = make([]float32, shapes[1][0]*shapes[1][1])
+
+		_, err := p.try()
+		const says = "1 of 3 models have statistics, m1, m3 lack"
+		if !errors.Is(err, method.ErrStatistics) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

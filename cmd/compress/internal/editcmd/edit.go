@@ -24,6 +24,7 @@ type Options struct {
 	edit.FolderOptions
 	Edits       string // file
 	Count       int    // edits of the file; 0: all
+	Counted     bool   // whether --count was given
 	SkipInvalid bool   // records with faults are left out
 	HParams     string // file
 	Decode      bool   // quantised matrices become floats when they are loaded
@@ -55,6 +56,9 @@ var errMediated = failure.New("a mediated folder: its experts would be left behi
 func Check(o Options) error {
 	if o.Count < 0 || o.Batch < 0 || o.Texts < 0 || o.StatsTokens < 1 {
 		return cli.Usagef("--count, --batch and --texts must not be negative, --stats-tokens not below 1")
+	}
+	if o.Counted && o.Count == 0 {
+		return cli.Usagef("--count 0 writes nothing (HINT: leave --count out to write all edits of the file)")
 	}
 	return o.Validate()
 }
