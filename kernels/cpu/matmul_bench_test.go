@@ -162,7 +162,7 @@ func BenchmarkOrientations(b *testing.B) {
 // best calls count.
 func BenchmarkFewRows(b *testing.B) {
 	for _, t := range []kernels.DType{kernels.F32, kernels.BF16} {
-		for _, w := range [][2]int{{2048, 2048}, {1536, 576}, {576, 1536}} {
+		for _, w := range [][2]int{{2048, 2048}, {2048, 2064}, {1536, 576}, {576, 1536}} {
 			for _, m := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
 				b.Run(fmt.Sprintf("%s/%dx%dx%d", t, m, w[0], w[1]), func(b *testing.B) {
 					c := newCase(rand.New(rand.NewPCG(1, 1)), nt, t, m, w[0], w[1], 0)

@@ -45,39 +45,42 @@ func (p *Pass) mlpBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) err
 // feedForward computes dst (+)= down(act(gate(x))·up(x)), or down(act(up(x))).
 func (p *Pass) feedForward(dst, x kernels.Mat, f *MLP, in inner, accumulate bool) error {
 	gate, up, mid := p.insides(x.Rows, f, in)
-	switch act := p.activation; {
-	case f.GateUp != nil:
+	switch {
+	case f.GateUp != nil: // one product for both halves
 		if err := p.linear(gate, x, f.GateUp, false); err != nil {
 			return err
 		}
-
-		// gpt-oss clamps both halves and interleaves them.
-		if p.Config.Arch.Gate == arch.ClampedGate {
-			if err := p.clampedGate(mid, gate); err != nil {
-				return err
-			}
-			break
-		}
-
-		// One product for both halves: the first columns are the gate's.
-		p.ops.Gate(mid, gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols), act)
 	case f.Gate != nil:
 		if err := p.linear(gate, x, f.Gate, false); err != nil {
 			return err
 		}
-		if err := p.linear(up, x, f.Up, false); err != nil {
-			return err
-		}
-
-		p.ops.Gate(mid, gate, up, act)
+		fallthrough
 	default:
 		if err := p.linear(up, x, f.Up, false); err != nil {
 			return err
 		}
+	}
+
+	if err := p.activate(mid, gate, up, f); err != nil {
+		return err
+	}
+	return p.linear(dst, mid, f.Down, accumulate)
+}
+
+// activate computes what the last product of an MLP sees from what the products before it gave.
+func (p *Pass) activate(mid, gate, up kernels.Mat, f *MLP) error {
+	switch act := p.activation; {
+	case f.GateUp != nil && p.Config.Arch.Gate == arch.ClampedGate: // gpt-oss clamps both halves and interleaves them
+		return p.clampedGate(mid, gate)
+	case f.GateUp != nil: // the first columns are the gate's
+		p.ops.Gate(mid, gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols), act)
+	case f.Gate != nil:
+		p.ops.Gate(mid, gate, up, act)
+	default:
 		p.ops.Activate(mid, up, act)
 	}
 
-	return p.linear(dst, mid, f.Down, accumulate)
+	return nil
 }
 
 // insides are the matrices inside an MLP; gate is twice as wide where gate and up are one.
@@ -93,6 +96,12 @@ func (p *Pass) insides(rows int, f *MLP, in inner) (gate, up, mid kernels.Mat) {
 // feedForwardBackward computes the gradients of feedForward. Those of gate and up replace them on the tape.
 func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accumulate bool) error {
 	gate, up, mid := p.insides(x.Rows, f, in)
+	if p.t.again[in.mid] {
+		if err := p.activate(mid, gate, up, f); err != nil {
+			return err
+		}
+	}
+
 	if dx.IsZero() && !p.trains(f.Gate, f.Up, f.GateUp) { // all that is wanted lies in the last product
 		return p.linearBackward(kernels.Mat{}, dy, mid, f.Down, false)
 	}

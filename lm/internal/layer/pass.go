@@ -118,7 +118,12 @@ func (p *Pass) Spare(rows, cols int) kernels.Mat { return p.mat(sNorm, rows, col
 
 // mat is a matrix of the tape; its contents are undefined until they are written.
 func (p *Pass) mat(slot, rows, cols int) kernels.Mat {
-	m := p.t.mat(slot, rows, cols)
+	t := p.t
+	if t.again[slot] {
+		t = &p.scratch.plain
+	}
+
+	m := t.mat(slot, rows, cols)
 	m.Off += p.from * cols
 	return m
 }

@@ -147,8 +147,9 @@ func (p *Pass) runParallel(b *Block, x kernels.Mat) error {
 func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
 	attn, attnIn := p.attentionNeeds(b, below)
 	dh := p.work(gNorm, d.Rows, d.Cols)
+	h := p.norm(sNorm, b.AttnNorm, p.t.in)
 	if attn {
-		if err := p.attentionBackward(b, only(attnIn, dh), d, p.stream(sNorm), false); err != nil {
+		if err := p.attentionBackward(b, only(attnIn, dh), d, h, false); err != nil {
 			return err
 		}
 	}
@@ -156,12 +157,13 @@ func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
 	// With one norm for both branches, attention has written its part of dh, and the MLP's is added: that of the norm
 	// goes back once, for the sum. Where attention was left out, nobody needs dh.
 	if b.MLPNorm.W == nil {
-		if err := p.mlpBackward(b, only(attnIn, dh), d, p.stream(sNorm), true); err != nil {
+		if err := p.mlpBackward(b, only(attnIn, dh), d, h, true); err != nil {
 			return err
 		}
 	} else if mlpIn := below || p.wants(b.MLPNorm); mlpIn || p.mlpTrains(b) {
 		dh2 := p.work(gNorm2, d.Rows, d.Cols)
-		if err := p.mlpBackward(b, only(mlpIn, dh2), d, p.stream(sNorm2), false); err != nil {
+		h2 := p.norm(sNorm2, b.MLPNorm, p.t.in)
+		if err := p.mlpBackward(b, only(mlpIn, dh2), d, h2, false); err != nil {
 			return err
 		}
 		if mlpIn {
@@ -301,9 +303,7 @@ func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int,
 		pre, post = b.MLPNorm, b.MLPPost
 		h, out = p.stream(sMiddle), sBranch2
 	}
-	if pre.W != nil {
-		h = p.stream(slot)
-	}
+	h = p.before(slot, pre, h)
 
 	// d itself stays: it is also what the residual connection hands on.
 	dy := p.work(gBranch, d.Rows, d.Cols)

@@ -108,8 +108,9 @@ var perExpert = []int{sGate, sUp, sMid, sExpertOut}
 // Tape is the working memory of one block. The zero value is empty; memory is taken when it is first used, and kept.
 type Tape struct {
 	arena  *kernels.Buffer
-	base   [slots]int // where each matrix starts
-	full   bool       // nothing shares memory
+	base   [slots]int  // where each matrix starts
+	again  [slots]bool // what is not kept: it lies in the plain tape, and the backward pass computes it again
+	full   bool        // nothing shares memory
 	in     kernels.Mat
 	routes []route
 }
@@ -178,18 +179,31 @@ func (s *Setup) reservePlain(t *Tape, rows int) error {
 	return s.size(t, max(at, end), rows)
 }
 
-// reserveTape does the same for a tape that keeps everything about a block: nothing overlaps, since the backward pass
-// reads every matrix.
+// reserveTape does the same for a tape that keeps what the backward pass reads of a block: nothing overlaps.
 func (s *Setup) reserveTape(t *Tape, b *Block, rows int) error {
 	n := s.layTape(t, b, rows)
 	t.full = true
 	return s.size(t, n, rows)
 }
 
+// remade marks what a tape does not keep. What a norm or an activation gives is a pass over memory, nothing beside the
+// products around it, and a third of what a block with a gated MLP would keep.
+func (s *Setup) remade(b *Block) (again [slots]bool) {
+	again[sNorm], again[sNorm2] = true, true
+	again[sMid] = !b.Mixture // the rows of all experts would have to lie in one working memory
+	return again
+}
+
 // layTape places the matrices of a recorded block and gives their elements.
 func (s *Setup) layTape(t *Tape, b *Block, rows int) int {
 	w := s.widths(b)
 	w[sExpertIn] = 0 // gathered again
+	t.again = s.remade(b)
+	for slot, again := range t.again {
+		if again {
+			w[slot] = 0
+		}
+	}
 
 	if b.Mixture { // a token is a row of TopK experts
 		for _, slot := range perExpert {
