@@ -320,9 +320,9 @@ func (r *OwnReport) edited() report.Section {
 		t.Add(e.Prompt, e.New, oneLine(e.Before), oneLine(e.After))
 	}
 	return report.Section{Title: "Editing", Tables: []*report.Table{t}, Text: []string{
-		"GRACE keeps the facts in a codebook beside one layer, which is read where a prompt comes close to one that was " +
-			"written: nothing else moves, and other words for the same question mostly miss it. Other editors write into " +
-			"the weights, which reaches further and costs more.",
+		"GRACE keeps the facts in a codebook beside one layer, which is read where a prompt comes close to one that " +
+			"was written: nothing else moves, and other words for the same question mostly miss it. Other editors " +
+			"write into the weights, which reaches further and costs more.",
 	}}
 }
 
