@@ -40,8 +40,8 @@ func (r *release) debian(t target, binary []byte, manual []entry) error {
 	}
 
 	version := strings.Replace(r.version, "-", "~", 1) // 0.1.0~dev comes before 0.1.0
-	changes, err := gzipped(fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * What is new: %s/blob/%s/CHANGELOG.md\n\n"+
-		" -- %s  %s\n", distribution, version, homepage, r.commit, nobody, r.time.Format(time.RFC1123Z)))
+	changes, err := gzipped(fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * What is new: "+
+		"%s/blob/%s/CHANGELOG.md\n\n -- %s  %s\n", distribution, version, homepage, r.commit, nobody, r.time.Format(time.RFC1123Z)))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (r *release) notes() error {
 		return fmt.Errorf("the section of the changelog about %s has no part \"All changes\"", r.version)
 	}
 
-	page := fmt.Sprintf("# compress %s\n\n%s\n\n[All changes](CHANGELOG.md), [how to install](docs/releasing.md#install-one).\n",
-		r.version, strings.TrimSpace(section))
+	page := fmt.Sprintf("# compress %s\n\n%s\n\n[All changes](CHANGELOG.md), "+
+		"[how to install](docs/releasing.md#install-one).\n", r.version, strings.TrimSpace(section))
 	return r.write("NOTES.md", r.absolute([]byte(page)))
 }

@@ -11,7 +11,9 @@ import (
 // trial is a release into a folder of the test, of the files of this repository.
 func trial(t *testing.T, version string) *release {
 	t.Helper()
-	return &release{src: "..", out: t.TempDir(), version: version, commit: "0123abc", url: homepage + "/releases/download"}
+	return &release{
+		src: "..", out: t.TempDir(), version: version, commit: "0123abc", url: homepage + "/releases/download",
+	}
 }
 
 // TestAbsolute: links between files of the repository lead to the commit, others stay.
@@ -64,7 +66,8 @@ func TestFormula(t *testing.T) {
 		t.Fatal(err)
 	}
 	for platform, sum := range sums {
-		name := "/v0.1.0/compress_0.1.0_" + strings.ReplaceAll(platform, "/", "_") + ".tar.gz\"\n      sha256 \"" + sum + "\""
+		name := "/v0.1.0/compress_0.1.0_" + strings.ReplaceAll(platform, "/", "_") + ".tar.gz\"\n      sha256 \"" +
+			sum + "\""
 		if !strings.Contains(string(text), name) {
 			t.Errorf("%s is not there", name)
 		}
