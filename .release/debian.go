@@ -6,6 +6,7 @@ import (
 	"crypto/md5" //nolint:gosec // what the format asks for; SHA256SUMS is what vouches for files
 	"fmt"
 	"strings"
+	"time"
 )
 
 const (
@@ -15,10 +16,32 @@ const (
 	nobody = "compress developers <developers@compress.invalid>"
 )
 
+// copyright is the file of that name in Debian's form: the package's name, its source and the year.
+const copyright = `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: %s
+Source: %s
+
+Files: *
+Copyright: %d compress developers
+License: Apache-2.0
+Comment:
+ The program also holds the modules in THIRD_PARTY_LICENSES.txt beside this file, under the licences there.
+
+License: Apache-2.0
+ The licence is in /usr/share/common-licenses/Apache-2.0 on Debian systems.
+`
+
 // debian writes the Debian package of a platform. Its program is called as the package, because ncompress owns
 // /usr/bin/compress.
 func (r *release) debian(t target, binary []byte, manual []entry) error {
-	papers, err := r.read("", "LICENSE", "THIRD_PARTY_LICENSES.txt")
+	papers, err := r.read("", "THIRD_PARTY_LICENSES.txt")
+	if err != nil {
+		return err
+	}
+
+	version := strings.Replace(r.version, "-", "~", 1) // 0.1.0~dev comes before 0.1.0
+	changes, err := gzipped(fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * What is new: "+
+		"%s/blob/%s/CHANGELOG.md\n\n -- %s  %s\n", distribution, version, homepage, r.commit, nobody, r.time.Format(time.RFC1123Z)))
 	if err != nil {
 		return err
 	}
@@ -26,8 +49,9 @@ func (r *release) debian(t target, binary []byte, manual []entry) error {
 	doc := "./usr/share/doc/" + distribution + "/"
 	files := []entry{
 		{"./usr/bin/" + distribution, 0o755, binary},
-		{doc + "copyright", 0o644, papers[0].data},
-		{doc + "THIRD_PARTY_LICENSES.txt", 0o644, papers[1].data},
+		{doc + "copyright", 0o644, fmt.Appendf(nil, copyright, distribution, homepage, r.time.Year())},
+		{doc + "changelog.gz", 0o644, changes},
+		{doc + "THIRD_PARTY_LICENSES.txt", 0o644, papers[0].data},
 	}
 	for _, page := range manual {
 		name := strings.TrimPrefix(page.name, "man/")
@@ -46,7 +70,6 @@ func (r *release) debian(t target, binary []byte, manual []entry) error {
 		fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.data), strings.TrimPrefix(f.name, "./"))
 	}
 
-	version := strings.Replace(r.version, "-", "~", 1) // 0.1.0~dev comes before 0.1.0
 	control := fmt.Sprintf("Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: %s\nInstalled-Size: %d\n"+
 		"Depends: libc6\nSection: science\nPriority: optional\nHomepage: %s\n"+
 		"Description: prune, merge, adapt, edit, quantise, score and serve language models\n"+

@@ -3,12 +3,13 @@
 //	go run ./.release -out DIST [-ref v0.1.0] [-key KEY]
 //
 // It clones the repository at the tag into a folder of its own, so that nothing but what is committed goes in, and
-// writes archives, wheels, a Debian package for each architecture, a formula for Homebrew, lists of components and
-// checksums. The same commit and the same release of Go give the same bytes, on any machine and in any folder: all
+// writes archives, wheels, a Debian package for each architecture, a formula for Homebrew, lists of components, notes
+// and checksums. The same commit and the same release of Go give the same bytes, on any machine and in any folder: all
 // times are that of the commit, and all orders are fixed. docs/releasing.md says how a release is made.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -41,8 +42,9 @@ var targets = []target{
 
 // release is one that is being built.
 type release struct {
-	src, out string    // clone of the repository, folder of the result
-	version  string    // of the program, without the v of a tag
+	src, out string // clone of the repository, folder of the result
+	version  string // of the program, without the v of a tag
+	commit   string
 	time     time.Time // of the commit
 	url      string    // where the archives will be
 	files    []string  // names of what is in out
@@ -122,7 +124,7 @@ func (r *release) make(ref, key string) error {
 		fmt.Printf("%s/%s\n", t.os, t.arch)
 	}
 
-	if err := r.formula(sums); err != nil {
+	if err := errors.Join(r.formula(sums), r.notes()); err != nil {
 		return err
 	}
 	return r.sign(key)
@@ -138,7 +140,7 @@ func (r *release) clone(ref, dir string) error {
 	if err != nil {
 		return err
 	}
-	r.src = dir
+	r.src, r.commit = dir, commit
 	if _, err := output(".", "git", "clone", "--quiet", "--no-checkout", top, dir); err != nil {
 		return err
 	}
@@ -155,9 +157,14 @@ func (r *release) clone(ref, dir string) error {
 	return err
 }
 
-// build builds the program for a platform.
+// build builds the program for a platform: at a random address, where Go does not do that by itself, with tables of
+// addresses that are read-only before it begins.
 func (r *release) build(t target, to string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w -buildid=", "-o", to,
+	mode, link := "default", "-s -w -buildid="
+	if t.os == "linux" {
+		mode, link = "pie", link+" -bindnow"
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-buildmode="+mode, "-ldflags="+link, "-o", to,
 		"./cmd/compress")
 	cmd.Dir = r.src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0",

@@ -34,6 +34,7 @@ func (r *release) pack(t target, program, pages string, sums map[string]string) 
 	if err != nil {
 		return err
 	}
+	papers[2].data = r.absolute(papers[2].data)
 	manual, err := manualPages(pages)
 	if err != nil {
 		return err

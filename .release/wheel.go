@@ -56,7 +56,7 @@ func (r *release) wheel(t target, exe string, binary []byte) error {
 	meta.WriteString("License-File: LICENSE\nLicense-File: THIRD_PARTY_LICENSES.txt\n")
 	meta.WriteString("Project-URL: Source, " + homepage + "\nRequires-Python: >=3.8\n")
 	meta.WriteString("Description-Content-Type: text/markdown\n\n")
-	meta.Write(papers[2].data)
+	meta.Write(r.absolute(papers[2].data))
 	files = append(files, entry{info + "METADATA", 0o644, []byte(meta.String())})
 
 	var tags strings.Builder

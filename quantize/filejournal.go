@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/gguf"
-	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 )
@@ -111,8 +110,8 @@ func (f *file) take(j *journal, job string) error {
 		var head header
 		same = j.Fault() == nil && json.Unmarshal(lines[0], &head) == nil && head.Job == job
 		if !same && !f.o.Overwrite {
-			return failure.Hinted(fmt.Errorf("%s: %w", f.o.Out, stage.ErrOtherJob),
-				"the model or the options have changed since; --overwrite without --resume starts anew")
+			return fmt.Errorf("%s: %w: the model or the options have changed since it was begun", f.o.Out,
+				stage.ErrOtherJob)
 		}
 	}
 

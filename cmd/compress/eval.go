@@ -22,7 +22,8 @@ func evalCmd(a *cli.App) *cobra.Command {
 			"come with the program, their data do not: data files are looked for in the working directory, " +
 			"beside the task file and in --task-data.\n\n" +
 			"With --out a folder gets results.json, the table as results.md, samples_TASK.jsonl and the answers, " +
-			"with which --resume continues or extends a run. Python in task files is not run.\n\n" +
+			"with which --resume continues or extends a run; compress report makes a page of such folders. Python " +
+			"in task files is not run.\n\n" +
 			"--model-url evaluates a model behind a server that speaks OpenAI's API, in the same way: tasks with " +
 			"likelihoods need the log-probabilities of a prompt (/v1/completions with echo and logprobs), as " +
 			"compress serve and vLLM give them; tasks with generated texts need /v1/completions alone.",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -41,6 +42,13 @@ func TestKilledTraining(t *testing.T) {
 						return err == nil
 					}); stopped {
 					midway++
+				}
+			}
+
+			if midway > 0 {
+				text, err := exec.Command(binary, args(out, "--resume", "--batch", "3")...).CombinedOutput()
+				if err == nil || !strings.Contains(string(text), "it was begun with --batch 2, now 3") {
+					t.Errorf("other settings: %v: %s", err, text)
 				}
 			}
 

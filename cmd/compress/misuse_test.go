@@ -59,6 +59,7 @@ var misuses = []misuse{
 	{"lora fold nano/base a o", 2, "did you mean compress lora fold nano/base --adapter a --out o?"},
 	{"merge linear.yaml --cuda --out o", 2, "--cuda of mergekit is --device cuda:0 here"},
 	{"lora trian", 2, "did you mean train"},
+	{"nope --json", 2, "unknown verb \"nope\" (HINT: compress --help"},
 	{"lora nope", 2, "unknown verb \"nope\" (HINT: compress lora --help"},
 	{"eval tasks chekc", 2, "did you mean check"},
 	{"experts nope", 2, "unknown verb \"nope\""},

@@ -182,20 +182,27 @@ func checkStopped(t *testing.T, out string, signal syscall.Signal, code int, std
 	}
 }
 
-// TestResumeRefusesAnotherJob: --resume with other options is no continuation.
+// TestResumeRefusesAnotherJob: --resume with other options is no continuation, and is told what the work was begun
+// with, also after a kill. What has begun it stays known until the work is done.
 func TestResumeRefusesAnotherJob(t *testing.T) {
 	binary, out := program(t), filepath.Join(t.TempDir(), "out")
 	if _, _, stopped := stopAt(t, binary, out, 2, syscall.SIGKILL); !stopped {
 		t.Skip("the run ended before its signal")
 	}
 
-	var exit *exec.ExitError
-	text, err := exec.Command(binary, pruneArgs(out, "--resume", "--sparsity", "0.7")...).CombinedOutput()
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(text), "another job") {
-		t.Errorf("%v: %s", err, text)
+	for range 2 {
+		var exit *exec.ExitError
+		text, err := exec.Command(binary, pruneArgs(out, "--resume", "--sparsity", "0.7")...).CombinedOutput()
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(text), "another job") ||
+			!strings.Contains(string(text), "; it was begun with no --sparsity, now 0.7 (HINT: ") {
+			t.Errorf("%v: %s", err, text)
+		}
 	}
 
 	run1(t, binary, pruneArgs(out, "--resume")...)
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(out), ".*")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
 }
 
 // compareArgs is a comparison of several runs, one of which keeps gradients for the others. Its perplexities are those

@@ -49,6 +49,26 @@ func head(text []byte) []byte {
 
 const rule = "================================================================================\n"
 
+// TestLibraryModules: a program that uses the library gets the few modules that the README speaks of, not those of the
+// program compress.
+func TestLibraryModules(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./lm",
+		"./prune", "./merge", "./lora", "./editeval")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	got := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
+	want := []string{
+		"github.com/goccy/go-yaml", "github.com/klauspost/compress", "golang.org/x/sync", "golang.org/x/sys",
+		"golang.org/x/text",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the library needs %q, README.md speaks of %q", got, want)
+	}
+}
+
 // linkedModules asks the go command, for the largest of the builds.
 func linkedModules(t *testing.T) []linked {
 	t.Helper()

@@ -74,7 +74,12 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if verb := a.missingVerb(c); verb != "" {
+			return unknownVerb(c, verb)
+		}
+		return flagError(c, err)
+	})
 	root.SetHelpFunc(Help)
 	root.SetHelpCommand(helpCmd(root))
 	root.SetArgs(a.args)

@@ -8,28 +8,49 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/card"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/merge/search"
+	"github.com/modelcompress/compress/prune"
 )
 
-// explained adds to the refusal of an output that --resume was to go on with which options it was made with, as far as
-// its card says that.
-func (j *Job) explained(err error) error {
+// otherWork are the ways in which verbs refuse to go on with work that others began.
+var otherWork = []error{
+	stage.ErrOtherJob, ErrOtherJob, edit.ErrOtherJob, lora.ErrOtherRun, search.ErrJournal, prune.ErrOtherComparison,
+	task.ErrOtherRun,
+}
+
+// explained adds to the refusal of an output that --resume was to go on with which options it was made with, or begun:
+// as far as its card, or the note of what began it, says that.
+func (j *Job) explained(err error, b begun) error {
 	resume, out := j.verb.Flags().Lookup("resume"), j.verb.Flags().Lookup("out")
-	if !errors.Is(err, stage.ErrExists) || resume == nil || resume.Value.String() != "true" || out == nil {
+	if resume == nil || resume.Value.String() != "true" || out == nil {
 		return err
 	}
 
-	then := cardCommand(out.Value.String())
+	var then, made string
+	switch is := func(kind error) bool { return errors.Is(err, kind) }; {
+	case is(stage.ErrExists):
+		then, made = cardCommand(out.Value.String()), "made"
+	case slices.ContainsFunc(otherWork, is):
+		then, made = strings.TrimSuffix(string(b.then), "\n"), "begun"
+	}
 	if then == "" {
 		return err
 	}
+
 	list := differing(then, j.CommandLine())
-	if len(list) == 0 {
+	switch {
+	case len(list) > 0:
+		return fmt.Errorf("%w; it was %s with %s", err, made, strings.Join(list, "; "))
+	case made == "made":
 		return fmt.Errorf("%w; its options were the same, so the model or the data is another", err)
 	}
-	return fmt.Errorf("%w; it was made with %s", err, strings.Join(list, "; "))
+	return fmt.Errorf("%w; it was begun with the same options", err)
 }
 
 // cardCommand is the command on the card in a folder that this program wrote; "" if there is none.

@@ -1,8 +1,17 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // TestDiffering: an output that does not fit is refused with the options that it was made with.
@@ -21,5 +30,61 @@ func TestDiffering(t *testing.T) {
 		if got := differing(then, now); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", now, got)
 		}
+	}
+}
+
+// TestBegunNote: the note of the command that began work stays as long as there is something to go on with, and a run
+// that is refused leaves it as it found it.
+func TestBegunNote(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	state := filepath.Join(filepath.Dir(out), ".out.partial")
+	note := filepath.Join(filepath.Dir(out), ".out.command")
+
+	try := func(size, resume string, work func() error) string {
+		verb := &cobra.Command{Use: "try"}
+		verb.Flags().String("out", out, "")
+		verb.Flags().String("size", "", "")
+		verb.Flags().Bool("resume", resume == "true", "")
+		if err := verb.Flags().Set("size", size); err != nil {
+			t.Fatal(err)
+		}
+
+		j := &Job{verb: verb}
+		b := j.begin()
+		err := work()
+		b.end(err)
+		if err = j.explained(err, b); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	stopped := func() error { return errors.Join(os.MkdirAll(state, 0o777), context.Canceled) }
+	refused := func() error { return stage.ErrOtherJob }
+
+	// Nothing to go on with leaves nothing.
+	try("1", "", func() error { return context.Canceled })
+	if _, err := os.Lstat(note); err == nil {
+		t.Error("a note of nothing")
+	}
+
+	try("1", "", stopped)
+	for range 2 {
+		if got := try("2", "true", refused); !strings.HasSuffix(got, "; it was begun with --size 1, now 2") {
+			t.Error(got)
+		}
+	}
+	if got := try("1", "true", refused); !strings.HasSuffix(got, "; it was begun with the same options") {
+		t.Error(got)
+	}
+
+	// Another run is at it just now.
+	try("3", "", func() error { return stage.ErrBusy })
+	if text, err := os.ReadFile(note); err != nil || string(text) != "try --size 1\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+
+	try("1", "true", func() error { return os.Remove(state) })
+	if _, err := os.Lstat(note); err == nil {
+		t.Error("the note is still there")
 	}
 }

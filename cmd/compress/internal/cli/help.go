@@ -51,6 +51,15 @@ func unknownVerb(root *cobra.Command, name string) error {
 	return Usagef("unknown verb %.60q (HINT: %s --help lists the verbs)", name, root.CommandPath())
 }
 
+// missingVerb is the word that stands in the place of a verb which there is not, where c is the program itself; "" if
+// there is none. Flags behind it are not at fault for being unknown.
+func (a *App) missingVerb(c *cobra.Command) string {
+	if c.HasParent() || len(a.args) == 0 || strings.HasPrefix(a.args[0], "-") {
+		return ""
+	}
+	return a.args[0]
+}
+
 // flagKinds says what the values of flags look like.
 var flagKinds = map[string]string{
 	"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number such as 0.5",

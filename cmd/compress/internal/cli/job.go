@@ -78,14 +78,16 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	}
 	defer j.close()
 
+	note := j.begin()
 	var result any
 	work := func() (err error) { result, err = v.Run(j, args); return err }
 	err = mmapsafe.Do(work)
 	if j.fallBack(err) {
 		err = mmapsafe.Do(work)
 	}
+	note.end(err)
 	if err != nil {
-		return j.explained(err)
+		return j.explained(err, note)
 	}
 
 	for _, text := range j.SourceRemarks() {

@@ -132,7 +132,7 @@ func (b own) heal() []step {
 }
 
 func (b own) editOwn() []step {
-	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method ft --texts 0 "+
+	steps := []step{b.step(b.cost(50, 2), "edit MODEL --edits @/demo/facts.json --method grace --texts 0 "+
 		"--out @/edit/model --report @/edit/edits.json", "edit/model", "edit/edits.json")}
 	steps = append(steps, b.measured(2, "@/edit/model", "edit")...)
 	return append(steps, b.said("@/edit/model", "edit")...)

@@ -178,7 +178,7 @@ func (r *OwnReport) figures() []fact {
 				mega(quantised.Bytes), mega(dense.Bytes), 100*same(quantised)),
 		},
 		{
-			"Edit (three facts, fine-tuning)", fmt.Sprintf("%d of %d are said", written, len(r.Edits)),
+			"Edit (three facts, GRACE)", fmt.Sprintf("%d of %d are said", written, len(r.Edits)),
 			fmt.Sprintf("perplexity %s → %s; questions right: %.0f %% → %.0f %%", ppl(dense.Perplexity.Value),
 				ppl(edited.Perplexity.Value), 100*dense.Questions.Value, 100*edited.Questions.Value),
 		},
@@ -319,7 +319,11 @@ func (r *OwnReport) edited() report.Section {
 	for _, e := range r.Edits {
 		t.Add(e.Prompt, e.New, oneLine(e.Before), oneLine(e.After))
 	}
-	return report.Section{Title: "Editing", Tables: []*report.Table{t}}
+	return report.Section{Title: "Editing", Tables: []*report.Table{t}, Text: []string{
+		"GRACE keeps the facts in a codebook beside one layer, which is read where a prompt comes close to one that " +
+			"was written: nothing else moves, and other words for the same question mostly miss it. Other editors " +
+			"write into the weights, which reaches further and costs more.",
+	}}
 }
 
 // oneLine is the beginning of what a model says, as a table has room for it.

@@ -390,19 +390,8 @@ func foreignPage() string {
 		"llama.cpp, transformers and the " +
 		"published pruning code, and what they are here. The program answers them the same way: " +
 		"`--lora-r` says that it " +
-		"is `--rank` here. Recipes of mergekit, adapters of PEFT and task files of lm-eval are taken as they are.")
-	m.table([]string{"there", "here"}, [][]string{
-		{"`mergekit-yaml RECIPE OUT`", "`compress merge RECIPE --out OUT`"},
-		{"`mergekit-moe RECIPE OUT`", "`compress merge RECIPE --out OUT`, with the key experts"},
-		{"`mergekit-extract-lora`", "`compress lora extract`"},
-		{"`PeftModel.merge_and_unload()`", "`compress lora fold MODEL --adapter DIR --out DIR`"},
-		{"`lm_eval --model hf --model_args pretrained=M --tasks T`", "`compress eval M --tasks T --out DIR`"},
-		{"`llama-quantize IN OUT TYPE`", "`compress quantize IN --to TYPE --out OUT`"},
-		{"`llama-imatrix -m M -f TEXT`", "`compress imatrix M --data TEXT --out FILE`"},
-		{"`llama-perplexity -m M -f TEXT`", "`compress ppl M --data TEXT`"},
-		{"`llama-server -m M`", "`compress serve M`"},
-		{"`convert_hf_to_gguf.py M --outtype f16`", "`compress quantize M --to f16 --out M.gguf`"},
-	})
+		"is `--rank` here. Recipes of mergekit, adapters of PEFT and task files of lm-eval are taken as they are. " +
+		"[Whole commands side by side](coming-from-other-tools.md).")
 
 	var tools []string
 	rows := map[string][][]string{}

@@ -115,7 +115,7 @@ func ReadAll(path string) ([]*Run, error) {
 			return nil, err
 		}
 
-		one.name = job.Name
+		one.name, one.path = job.Name, filepath.ToSlash(filepath.Join(path, job.Name))
 		all = append(all, one)
 	}
 
@@ -138,6 +138,30 @@ func jobsOf(top *orderedjson.Object) []done {
 	})
 }
 
+// apart gives runs of the same name, as in dense/scores and pruned/scores, as much of their paths as tells them apart.
+func apart(runs []*Run) {
+	same := map[string][]*Run{}
+	for _, r := range runs {
+		same[r.name] = append(same[r.name], r)
+	}
+
+	for _, group := range same {
+		longest := 0
+		for _, r := range group {
+			longest = max(longest, strings.Count(r.path, "/")+1)
+		}
+		names := map[string]bool{}
+		for n := 2; n <= longest && len(names) < len(group) && len(group) > 1; n++ {
+			clear(names)
+			for _, r := range group {
+				parts := strings.Split(r.path, "/")
+				r.name = strings.Join(parts[max(0, len(parts)-n):], "/")
+				names[r.name] = true
+			}
+		}
+	}
+}
+
 // read reads one report, and says in which file it stands and what that holds.
 func read(path string) (r *Run, file string, top *orderedjson.Object, err error) {
 	file = path
@@ -156,7 +180,7 @@ func read(path string) (r *Run, file string, top *orderedjson.Object, err error)
 		name = filepath.Base(filepath.Clean(path))
 	}
 
-	r = &Run{name: name}
+	r = &Run{name: name, path: strings.TrimSuffix(filepath.ToSlash(filepath.Clean(path)), ".json")}
 	if !json.Valid(data) {
 		return nil, file, nil, fmt.Errorf("%s: not JSON", file)
 	}

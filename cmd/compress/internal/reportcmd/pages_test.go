@@ -194,3 +194,26 @@ func TestTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestApart: runs of the same name are called by as much of their paths as tells them apart.
+func TestApart(t *testing.T) {
+	runs := []*Run{
+		{name: "scores", path: "a/dense/scores"},
+		{name: "scores", path: "b/dense/scores"},
+		{name: "scores", path: "scores"},
+		{name: "other", path: "a/other"},
+	}
+	apart(runs)
+	for i, want := range []string{"a/dense/scores", "b/dense/scores", "scores", "other"} {
+		if runs[i].name != want {
+			t.Errorf("run %d is called %q, want %q", i, runs[i].name, want)
+		}
+	}
+
+	// The same run twice has one name.
+	twice := []*Run{{name: "x", path: "d/x"}, {name: "x", path: "d/x"}}
+	apart(twice)
+	if twice[0].name != "d/x" || twice[1].name != "d/x" {
+		t.Errorf("%q and %q", twice[0].name, twice[1].name)
+	}
+}

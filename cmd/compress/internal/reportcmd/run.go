@@ -18,6 +18,7 @@ import (
 type Run struct {
 	Tables []*report.Table
 	name   string
+	path   string // that the user gave, of a job of a plan with its name
 	leaves []leaf
 	charts []*report.Chart
 	// what it says of models whose values are those of a quantised form

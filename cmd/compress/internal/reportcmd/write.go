@@ -35,6 +35,7 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 		}
 		runs = append(runs, some...)
 	}
+	apart(runs)
 
 	var b bytes.Buffer
 	side := SideBySide(runs)

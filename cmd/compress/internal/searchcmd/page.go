@@ -115,10 +115,10 @@ func (r *Report) course() report.Section {
 			Y: report.Axis{Label: "candidates so far"}, Series: []report.Series{evaluated, distinct},
 		},
 		{
-			Title: "Agreement of neighbouring rungs", Kind: report.Line, X: report.Axis{Label: "generation"},
-			Y:      report.Axis{Label: "Spearman's rank correlation"},
-			Series: []report.Series{low, high}, Note: "over the candidates of a generation that reached both rungs, " +
-				"which are its best",
+			Title: "How well a cheaper measurement orders candidates", Kind: report.Line,
+			X: report.Axis{Label: "generation"}, Y: report.Axis{Label: "Spearman's rank correlation"},
+			Series: []report.Series{low, high}, Note: "with the next dearer one, over the candidates of a generation " +
+				"that reached both, which are its best",
 		},
 	}}
 }
@@ -167,8 +167,8 @@ func (r *Report) trees() report.Section {
 
 func (r *Report) rungsOf() report.Section {
 	t := &report.Table{
-		Title:   "Rank correlation of neighbouring rungs, over the whole search",
-		Columns: report.Columns("lower", "upper", "candidates", "Spearman ρ|%.3f", "Kendall τ-b|%.3f"),
+		Title:   "Rank correlation of a cheaper measurement with the next dearer one, over the whole search",
+		Columns: report.Columns("cheaper", "dearer", "candidates", "Spearman ρ|%.3f", "Kendall τ-b|%.3f"),
 	}
 	for _, a := range r.Agreement {
 		row := []any{string(a.Lower), string(a.Upper), a.N, nil, nil}
@@ -178,10 +178,10 @@ func (r *Report) rungsOf() report.Section {
 		t.Add(row...)
 	}
 
-	return report.Section{Title: "Rungs of the fitness", Tables: []*report.Table{t}, Text: []string{
-		"Every candidate is measured by the error of a few blocks' outputs; the best of a generation by the loss on " +
-			"a few windows; the best of those in full, as pruning would do it. A correlation is over those that " +
-			"reached both rungs: being the better ones, they differ less than all would. Corrected for that, it " +
+	return report.Section{Title: "How candidates are measured", Tables: []*report.Table{t}, Text: []string{
+		"Every candidate is measured by the error of a few blocks' outputs (layers); the best of a generation by the " +
+			"loss on a few windows (few); the best of those in full, as pruning would do it. A correlation is over " +
+			"those that reached both: being the better ones, they differ less than all would. Corrected for that, it " +
 			"decides how many of the next generation go on.",
 	}}
 }

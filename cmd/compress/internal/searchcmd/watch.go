@@ -119,9 +119,9 @@ func number(v float64) *float64 {
 // String is the agreement in a line of progress.
 func (a Agreement) String() string {
 	if a.Spearman == nil || a.Kendall == nil {
-		return fmt.Sprintf("%s–%s too few", a.Lower, a.Upper)
+		return fmt.Sprintf("%s and %s too few candidates", a.Lower, a.Upper)
 	}
-	return fmt.Sprintf("%s–%s ρ %.2f τ %.2f (%d)", a.Lower, a.Upper, *a.Spearman, *a.Kendall, a.N)
+	return fmt.Sprintf("%s and %s %.2f (%d candidates)", a.Lower, a.Upper, *a.Spearman, a.N)
 }
 
 // left is about how long the generations behind one take, by the pace of those that this run has measured; nothing
@@ -171,8 +171,9 @@ func (w *watch) generation(g gp.Generation) {
 
 	left := w.left(g.Number, w.s.o.Generations, time.Now())
 	c := g.Counts
-	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d "+
-		"the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
+	w.s.team.Note("generation %d of %d: best %.4f %s; %d on the front; %d measured, %d as good as seen before (%d the "+
+		"same formula, %d the same masks), %d rejected (%d no metric, %d rank nothing, %d in the models); rank "+
+		"correlation of neighbouring measurements: %s%s",
 		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated,
 		c.SameMasks,
 		c.Illegal+c.Unusable+c.Rejected, c.Illegal, c.Unusable, c.Rejected, strings.Join(ranks, ", "), left)
