@@ -179,8 +179,9 @@ func (r *OwnReport) figures() []fact {
 		},
 		{
 			"Edit (three facts, GRACE)", fmt.Sprintf("%d of %d are said", written, len(r.Edits)),
-			fmt.Sprintf("perplexity %s → %s; questions right: %.0f %% → %.0f %%", ppl(dense.Perplexity.Value),
-				ppl(edited.Perplexity.Value), 100*dense.Questions.Value, 100*edited.Questions.Value),
+			fmt.Sprintf("perplexity %s → %s; questions right: %.0f %% → %.0f %%; GRACE answers these prompts, not the "+
+				"same in other words", ppl(dense.Perplexity.Value), ppl(edited.Perplexity.Value),
+				100*dense.Questions.Value, 100*edited.Questions.Value),
 		},
 	}
 }
