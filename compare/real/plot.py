@@ -44,7 +44,7 @@ def lines(path, title, categories, series, log=False):
 
 def bars(path, title, values):
     """values: [(name, value)], from the top down; values begin at zero."""
-    step, left = 22, 300
+    step, left = 22, max(300, 16 + round(6.6 * max(len(name) for name, _ in values)))
     high = TOP + step * len(values) + 10
     low, top = min(0, *(v for _, v in values)), max(0, *(v for _, v in values))
 
