@@ -331,7 +331,8 @@ func (h *hurt) without() string {
 
 // folder puts a folder, with something in it or without, in the place of a file.
 func (h *hurt) folder() string {
-	name, _ := h.pick(func(string, []byte) bool { return true })
+	// The note of a command is for messages alone, and what stands in its place stays (TestNoteIsNobodysFolder of cli).
+	name, _ := h.pick(func(name string, _ []byte) bool { return !strings.HasSuffix(name, ".command") })
 	path := filepath.Join(h.r.dir, name)
 	if name == "" || os.Remove(path) != nil || os.Mkdir(path, 0o755) != nil {
 		return ""

@@ -65,7 +65,9 @@ func (b *begun) end(err error) {
 			_ = b.write([]byte(b.line + "\n"))
 		}
 	default:
-		_ = os.Remove(b.path)
+		if at, err := os.Lstat(b.path); err == nil && at.Mode().IsRegular() { // a folder there is somebody's
+			_ = os.Remove(b.path)
+		}
 	}
 }
 

@@ -88,3 +88,27 @@ func TestBegunNote(t *testing.T) {
 		t.Error("the note is still there")
 	}
 }
+
+// TestNoteIsNobodysFolder: what stands in the place of the note and is none stays, and the run goes on without.
+func TestNoteIsNobodysFolder(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	note := filepath.Join(filepath.Dir(out), ".out.command")
+	if err := os.Mkdir(note, 0o777); err != nil {
+		t.Fatal(err)
+	}
+
+	verb := &cobra.Command{Use: "try"}
+	verb.Flags().String("out", out, "")
+	verb.Flags().Bool("resume", false, "")
+	for _, err := range []error{nil, context.Canceled, stage.ErrOtherJob} {
+		j := &Job{verb: verb}
+		b := j.begin()
+		b.end(err)
+		if got := j.explained(err, b); !errors.Is(got, err) {
+			t.Errorf("%v: %v", err, got)
+		}
+		if at, err := os.Lstat(note); err != nil || !at.IsDir() {
+			t.Error("the folder is gone", err)
+		}
+	}
+}
