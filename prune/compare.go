@@ -19,7 +19,7 @@ import (
 )
 
 // ErrOtherComparison: the folder holds a comparison of another model or on other data.
-var ErrOtherComparison = failure.Misuse("the journal is that of another comparison", "")
+var ErrOtherComparison = failure.Others(failure.Misuse("the journal is that of another comparison", ""))
 
 // comparing marks the reports and journals of comparisons.
 const comparing = "compress prune compare"

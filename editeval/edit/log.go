@@ -12,7 +12,7 @@ import (
 )
 
 // ErrOtherJob: a log was written by a run with other edits, another model or other options.
-var ErrOtherJob = failure.Misuse("the unfinished run was another one", "--overwrite starts over")
+var ErrOtherJob = failure.Others(failure.Misuse("the unfinished run was another one", "--overwrite starts over"))
 
 // Log is a journal on disk that grows with every step, so that a run of many edits continues where it was
 // interrupted. It is locked while it is open. What is not followed by a note counts as never written. Its lines are

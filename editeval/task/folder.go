@@ -37,7 +37,7 @@ var (
 	// tasks, of more documents.
 	ErrNarrower = failure.Misuse("it is finished, and this would replace it by something else", hintOtherOut)
 	// ErrOtherRun: the kept answers are those of another model, or damaged, or the results of the folder are.
-	ErrOtherRun = failure.Misuse("it cannot be continued", hintOtherOut)
+	ErrOtherRun = failure.Others(failure.Misuse("it cannot be continued", hintOtherOut))
 )
 
 // FolderOptions say how [OpenFolder] treats what is there, and what a folder holds.

@@ -61,6 +61,7 @@ func (j *joined) Unwrap() []error { return j.faults }
 type named struct {
 	text, hint string
 	usage      bool
+	others     bool
 }
 
 // New is a way in which work fails; hint, which may be empty, says what can be done about it.
@@ -68,6 +69,13 @@ func New(text, hint string) error { return &named{text: text, hint: hint} }
 
 // Misuse is a way in which what was asked for is wrong; hint, which may be empty, says what to ask for instead.
 func Misuse(text, hint string) error { return &named{text: text, hint: hint, usage: true} }
+
+// Others marks a way of failing that [New] or [Misuse] made: what is there to go on with is that of other work.
+func Others(err error) error {
+	marked := *err.(*named)
+	marked.others = true
+	return &marked
+}
 
 // Hinted is an error with a hint of its own, instead of those of the errors that it wraps.
 func Hinted(err error, hint string) error { return &hinted{err, hint} }
@@ -98,6 +106,14 @@ func IsUsage(err error) bool {
 	return find(err, func(err error) bool {
 		e, ok := err.(interface{ Usage() bool })
 		return ok && e.Usage()
+	})
+}
+
+// IsOthers reports whether an error, or one that it wraps, says that what is there to go on with is that of other work.
+func IsOthers(err error) bool {
+	return find(err, func(err error) bool {
+		e, ok := err.(*named)
+		return ok && e.others
 	})
 }
 

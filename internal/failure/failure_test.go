@@ -77,3 +77,16 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%v of nothing", err)
 	}
 }
+
+// TestOthers: the mark goes with what wraps it, beside the kind and the hint, and the unmarked stays as it was.
+func TestOthers(t *testing.T) {
+	plain := Misuse("unfinished work of others", "start over")
+	marked := Others(plain)
+	err := fmt.Errorf("out: %w", errors.Join(errors.New("first"), marked))
+	if !IsOthers(err) || !IsUsage(err) || Hint(err) != "start over" || !errors.Is(err, marked) {
+		t.Errorf("%v: others %t, usage %t, hint %q", err, IsOthers(err), IsUsage(err), Hint(err))
+	}
+	if IsOthers(plain) || IsOthers(nil) || IsOthers(New("full", "")) {
+		t.Error("marked without a mark")
+	}
+}

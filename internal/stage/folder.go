@@ -33,7 +33,7 @@ var (
 	ErrTarget   = failure.Misuse("not a folder to write to", "choose another --out")
 	ErrInPlace  = failure.Misuse("output is the source itself", "choose another --out")
 	ErrBusy     = errors.New("another process is at work on this output")
-	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", hintAnew)
+	ErrOtherJob = failure.Others(failure.Misuse("unfinished output belongs to another job", hintAnew))
 	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that were written there")
 )

@@ -12,8 +12,8 @@ import (
 )
 
 // ErrJournal: the journal is not that of this search, or is damaged.
-var ErrJournal = failure.Misuse("journal does not belong to this search",
-	"--resume takes the command that began the search; --overwrite starts over")
+var ErrJournal = failure.Others(failure.Misuse("journal does not belong to this search",
+	"--resume takes the command that began the search; --overwrite starts over"))
 
 // header is the first line of the journal.
 type header struct {

@@ -21,8 +21,8 @@ import (
 )
 
 // ErrOtherRun: the state in the folder belongs to a run with other settings, data or model.
-var ErrOtherRun = failure.New("the unfinished run has other settings, data or base",
-	"--resume takes the flags, the data and the base that began the run; --overwrite starts over")
+var ErrOtherRun = failure.Others(failure.New("the unfinished run has other settings, data or base",
+	"--resume takes the flags, the data and the base that began the run; --overwrite starts over"))
 
 // ErrState: a file of state cannot be used.
 var ErrState = errors.New("state of the run")

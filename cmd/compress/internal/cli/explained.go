@@ -8,21 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/card"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
-	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/merge/search"
-	"github.com/modelcompress/compress/prune"
 )
-
-// otherWork are the ways in which verbs refuse to go on with work that others began.
-var otherWork = []error{
-	stage.ErrOtherJob, ErrOtherJob, edit.ErrOtherJob, lora.ErrOtherRun, search.ErrJournal, prune.ErrOtherComparison,
-	task.ErrOtherRun,
-}
 
 // explained adds to the refusal of an output that --resume was to go on with which options it was made with, or begun:
 // as far as its card, or the note of what began it, says that.
@@ -33,10 +23,10 @@ func (j *Job) explained(err error, b begun) error {
 	}
 
 	var then, made string
-	switch is := func(kind error) bool { return errors.Is(err, kind) }; {
-	case is(stage.ErrExists):
+	switch {
+	case errors.Is(err, stage.ErrExists):
 		then, made = cardCommand(out.Value.String()), "made"
-	case slices.ContainsFunc(otherWork, is):
+	case failure.IsOthers(err):
 		then, made = strings.TrimSuffix(string(b.then), "\n"), "begun"
 	}
 	if then == "" {

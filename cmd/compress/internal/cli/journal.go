@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 )
 
 // ErrOtherJob: the journal notes steps of other work, which is a wrong use.
-var ErrOtherJob = Usagef("the journal is that of another job")
+var ErrOtherJob = failure.Others(failure.Misuse("the journal is that of another job", ""))
 
 // Journal notes finished steps of long work in a plain [stage.Journal]: its first line names the work, each of the
 // others is a step. Done holds the steps that are finished, by their keys: fingerprints of all that a step's result
