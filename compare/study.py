@@ -21,6 +21,7 @@ from pathlib import Path
 EDITORS = [
     ("rome", "rome", 1, {}),
     ("memit", "memit", 10, {}),
+    ("memit-seq", "memit-seq", 10, {"settled": 2}),
     ("encore", "encore", 10, {}),
     ("alphaedit", "alphaedit", 10, {"settled": 2}),
     ("nas", "nas", 10, {"settled": 2}),

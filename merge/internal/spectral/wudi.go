@@ -32,7 +32,7 @@ func (p Parts) Wudi(o Wudi, s linalg.Solver) error {
 		return err
 	}
 
-	if o.Iterations == 0 {
+	if o.Iterations == 0 && !w.still() {
 		if err := w.invert(); err != nil {
 			return err
 		}
@@ -43,9 +43,11 @@ func (p Parts) Wudi(o Wudi, s linalg.Solver) error {
 		if err != nil {
 			return err
 		}
-		if o.Iterations > 0 {
+		switch {
+		case w.still(): // all models are the base: there is nowhere to go, and tables over the vocabulary are large
+		case o.Iterations > 0:
 			err = w.descend(sum, right)
-		} else {
+		default:
 			sum, err = w.solved(sum, right)
 		}
 		if err != nil {
@@ -113,6 +115,16 @@ func (w *wudi) collect() error {
 		}
 	}
 	return nil
+}
+
+// still reports whether no model has changed the matrix.
+func (w *wudi) still() bool {
+	for _, s := range w.squares {
+		if s != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // sides are the rows of Στ_j and of R.
@@ -190,9 +202,6 @@ func (w *wudi) invert() error {
 		trace += w.h.At(i, i)
 	}
 	w.lambda = w.o.Damping * trace / float64(w.Cols)
-	if trace == 0 {
-		return nil // all models are the base
-	}
 
 	for i := range w.Cols {
 		w.h.Set(i, i, w.h.At(i, i)+w.lambda)
@@ -205,9 +214,6 @@ func (w *wudi) invert() error {
 
 // solved is (R + λ·sum)(H + λI)⁻¹ of rows.
 func (w *wudi) solved(sum, right linalg.Matrix) (linalg.Matrix, error) {
-	if w.factor.Rows == 0 {
-		return sum, nil
-	}
 	for i, v := range sum.Data {
 		right.Data[i] += w.lambda * v
 	}
