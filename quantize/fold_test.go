@@ -37,7 +37,7 @@ func TestFolds(t *testing.T) {
 			m := open(t, dir, 1)
 			before := logits(t, m)
 			w := &walk{
-				m: m, dev: m.Device(), ops: m.Device().Ops(), threads: 1, scaling: newScaling(),
+				m: m, dev: m.Device(), ops: m.Device().Ops(), host: true, threads: 1, scaling: newScaling(),
 				rounds: map[string]bool{},
 			}
 

@@ -495,7 +495,7 @@ func (w *walk) sweep(ctx context.Context, r *rounding) error {
 
 // multiply adds x·y to dst, all in host memory.
 func (w *walk) multiply(dst, x, y kernels.Mat) {
-	if w.dev.Info().Host {
+	if w.host {
 		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
 		return
 	}

@@ -64,6 +64,7 @@ type walk struct {
 	m       *lm.Model
 	dev     kernels.Device
 	ops     *kernels.Ops
+	host    bool // the device computes in host memory
 	threads int
 	o       Options
 	calib   corpus.Windows
@@ -99,7 +100,8 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	dev := m.Device()
 	info := dev.Info()
 	w := &walk{
-		m: m, dev: dev, ops: dev.Ops(), threads: info.Threads, o: o, calib: calib, rounds: map[string]bool{},
+		m: m, dev: dev, ops: dev.Ops(), host: info.Host, threads: info.Threads, o: o, calib: calib,
+		rounds: map[string]bool{},
 	}
 	if m.Packed() {
 		return nil, fmt.Errorf("%s: %w: its matrices are packed as bitmasks; compress convert unpacks them", m.Path(),
