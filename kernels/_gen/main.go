@@ -23,6 +23,7 @@ var outputs = []struct {
 	{"amx_amd64.s", writeAMX},
 	{"matmulpack_amd64.s", writePack},
 	{"gemv_amd64.s", writeDot},
+	{"gemvfew_amd64.s", writeFew},
 	{"matmulpeak_amd64.s", writePeak},
 	{"sparse_amd64.s", writeSparse},
 	{"sparseamx_amd64.s", writeSparseAMX},

@@ -36,6 +36,9 @@ func writePack(f *file) {
 			writeWiden(f, isa, t)
 		}
 	}
+	for _, t := range []string{"F32", "BF16", "F16"} {
+		writeColumns(f, avx2Widen, t)
+	}
 }
 
 // writeTranspose writes a kernel that turns 32-bit units of a few rows into columns. Every register holds the
@@ -388,6 +391,56 @@ dst[i] = src[i] widened, for n elements, a multiple of %d greater than 0.`, name
 	f.op("ADDQ $%d, AX", w.lanes*4)
 	f.op("SUBQ $%d, CX", w.lanes)
 	f.op("JNZ loop")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// columnAhead is how many rows ahead columns are fetched: rows may be pages apart, where the processor looks no further
+// by itself.
+const columnAhead = 8
+
+// writeColumns writes the packing of panels of 16 columns.
+func writeColumns(f *file, w widenISA, typ string) {
+	f.doc(`func columns%s%s(c *columnArgs)
+
+dst[p·size + q·64 + 4·j] = src[q·stride][16·p + j] widened, for c.n rows q, c.panels panels p and 16 columns j; size and
+stride are in bytes. It assumes that c.n and c.panels are greater than 0.`, typ, w.name)
+	f.raw("TEXT ·columns" + typ + w.name + "(SB), NOSPLIT, $0-8")
+	f.op("MOVQ c+0(FP), DI")
+	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9"} { // dst, src, n, stride, panels, size
+		f.op("MOVQ %d(DI), %s", i*8, r)
+	}
+	f.op("MOVQ SI, R12")
+	f.op("IMULQ $%d, R12", columnAhead)
+
+	size := 2
+	if typ == "F32" {
+		size = 4
+	}
+	f.label("row")
+	f.op("MOVQ AX, R10")
+	f.op("MOVQ DX, R11")
+	f.op("MOVQ R8, BX")
+	f.label("panel")
+	f.op("PREFETCHT0 (R11)(R12*1)")
+	for i := range 2 {
+		if from := fmt.Sprintf("%d(R11)", i*8*size); typ == "F32" {
+			f.op("VMOVUPS %s, Y%d", from, i)
+		} else {
+			w.load(f, typ, from, i)
+		}
+	}
+	for i := range 2 {
+		f.op("VMOVUPS Y%d, %d(R10)", i, i*32)
+	}
+	f.op("ADDQ R9, R10")
+	f.op("ADDQ $%d, R11", 16*size)
+	f.op("DECQ BX")
+	f.op("JNZ panel")
+	f.op("ADDQ $64, AX")
+	f.op("ADDQ SI, DX")
+	f.op("DECQ CX")
+	f.op("JNZ row")
 	f.op("VZEROUPPER")
 	f.op("RET")
 }

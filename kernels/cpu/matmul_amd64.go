@@ -74,11 +74,13 @@ func directAMX(parts, rows int) func(*directArgs) {
 var avx2Kernels = kernelSet{
 	exact: tileKernel{rows: 6, cols: 16, depth: 256, wide: true, run: gemmF32AVX2},
 	packA: pack6AVX2, packB: pack8AVX2, packBF16: pack8BF16AVX2, packF16: pack8F16AVX2, group: 8,
+	columns:   columnKernels{columnsF32AVX2, columnsBF16AVX2, columnsF16AVX2},
 	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,
 	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2, dotF32AVX2x3},
 	dotBF16: []func(*dotArgs){dotBF16AVX2x1, dotBF16AVX2x2, dotBF16AVX2x3},
 	dotF16:  []func(*dotArgs){dotF16AVX2x1, dotF16AVX2x2, dotF16AVX2x3},
 	axpyF32: axpyF32AVX2, axpyBF16: axpyBF16AVX2, axpyF16: axpyF16AVX2,
+	few: &fewKernels{f32: fewF32AVX2, bf16: fewBF16AVX2, f16: fewF16AVX2, addLanes: addLanesAVX2},
 }
 
 // gemmF32AVX512 multiplies 12×32 tiles; see portableTile for the loop.
@@ -296,6 +298,33 @@ func axpyBF16AVX2(a *axpyArgs)
 
 //go:noescape
 func axpyF16AVX2(a *axpyArgs)
+
+// The few kernels multiply rows of w with 3 to 16 rows of x, a block of the inner size; see fewArgs.
+
+//go:noescape
+func fewF32AVX2(f *fewArgs)
+
+//go:noescape
+func fewBF16AVX2(f *fewArgs)
+
+//go:noescape
+func fewF16AVX2(f *fewArgs)
+
+// addLanesAVX2 adds up the lanes of sums; see laneArgs.
+//
+//go:noescape
+func addLanesAVX2(l *laneArgs)
+
+// The columns kernels pack panels of 16 columns, widened to float32; see columnArgs.
+
+//go:noescape
+func columnsF32AVX2(c *columnArgs)
+
+//go:noescape
+func columnsBF16AVX2(c *columnArgs)
+
+//go:noescape
+func columnsF16AVX2(c *columnArgs)
 
 // peakFMAAVX512 runs n rounds of 24 independent multiply-adds of 16 lanes.
 //

@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/modelcompress/compress/kernels"
+)
 
 // A micro-kernel multiplies packed panels: the sums of tile.rows × tile.cols elements stay in registers over all of a
 // block's k, and every step loads one column of each panel. The tile is as large as the registers allow, because
@@ -44,6 +48,7 @@ type kernelSet struct {
 	packA, packB func(*packArgs)                          // transpose exact.rows and group rows; nil: in Go
 	packBF16     func(*packArgs)                          // packB of 16-bit units that are widened; nil: widened before
 	packF16      func(*packArgs)                          // the same
+	columns      columnKernels                            // pack right panels of stored columns; nil: in Go
 	group        int                                      // rows that packB takes together
 
 	split       func(*splitArgs)
@@ -63,6 +68,8 @@ type kernelSet struct {
 	dotF32, dotBF16, dotF16    []func(*dotArgs) // by rows of x, less 1; nil: in Go
 	dotPair                    []func(*dotArgs) // bfloat16 with x rounded to bfloat16; nil: not worth it
 	axpyF32, axpyBF16, axpyF16 func(*axpyArgs)
+
+	few *fewKernels // products of few rows by blocks of the inner size; nil: dot kernels alone
 }
 
 // tileArgs are the operands of a micro-kernel. The assembly knows the offsets.
@@ -82,6 +89,20 @@ type packArgs struct {
 	dst, src            unsafe.Pointer
 	n                   int
 	step, pitch, stride int
+}
+
+// columnKernels pack panels of exact.cols columns as float32, by the type of the matrix.
+type columnKernels struct{ f32, bf16, f16 func(*columnArgs) }
+
+// of returns the kernel for a type.
+func (c *columnKernels) of(t kernels.DType) func(*columnArgs) {
+	switch t {
+	case kernels.F32:
+		return c.f32
+	case kernels.BF16:
+		return c.bf16
+	}
+	return c.f16
 }
 
 // splitArgs are the operands of a conversion to bfloat16 of n blocks of 32 floats: block i of part p goes to

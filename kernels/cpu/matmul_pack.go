@@ -87,7 +87,10 @@ type stage struct {
 	dot    dotArgs
 	axpy   axpyArgs
 	direct directArgs
-	out    [16]float32
+	cols   columnArgs
+	few    fewArgs
+	lanes  laneArgs
+	out    [4 * directRows]float32
 }
 
 var stages = sync.Pool{New: func() any { return new(stage) }}
@@ -337,6 +340,13 @@ func (st *stage) copyColumns(dst []uint32, o operand, c columns) bool {
 	}
 
 	_ = dst[(c.panels-1)*c.size+st.kc*c.width-1]
+	if pack := st.ks.columns.of(o.DType()); pack != nil && c.width == st.ks.exact.cols {
+		st.cols = columnArgs{
+			unsafe.Pointer(&dst[0]), o.at(st.k0, c.first), st.kc, o.strideBytes(), c.panels, c.size * 4,
+		}
+		pack(&st.cols)
+		return true
+	}
 	if o.DType() == kernels.F32 {
 		run(columnArgs{unsafe.Pointer(&dst[0]), o.at(st.k0, c.first), st.kc, o.strideBytes(), c.panels, c.size * 4})
 		return true

@@ -13,7 +13,8 @@ import (
 // with the prefetcher ahead.
 //
 // NT: w is [n,k]; an element of dst is a dot product of a row of w and a row of x. A kernel takes four rows of w and up
-// to four rows of x at once: up to sixteen sums in registers, each loaded register of w used for every row of x. NN: w
+// to four rows of x at once: up to sixteen sums in registers, each loaded register of w used for every row of x
+// (matmul_few.go does the same by blocks of k). NN: w
 // is [k,n]; rows of w, scaled by elements of x, are added to rows of dst (axpy), four rows at a time, so that the sums
 // are read and written a quarter as often; the sums of a piece's 512 columns stay in the first-level cache.
 //
@@ -37,6 +38,9 @@ type skinnyProduct struct {
 	out     []float32 // the buffer of dst
 	bias    []float32 // the bias as float32, empty if there is none
 	rounded []uint32  // x as bfloat16, every row filled up with zeros to a multiple of 32, for the pair kernels
+	blocks  []uint32  // x in the order of the few kernels; see blockX
+	depth   int       // of a block of those, 0 where they do not apply
+	ahead   int       // rows of w to those that are fetched meanwhile, 0 for the next ones
 
 	rows, columns func(piece int) // rowsPiece and columnsPiece, bound once
 }
@@ -59,6 +63,8 @@ func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatM
 	p.x = x
 	p.w = w
 	p.o = o
+
+	p.depth, p.ahead = 0, 0
 
 	p.out, p.bias = dst.Buf.F32(), p.bias[:0]
 	if !o.Bias.IsZero() {
@@ -83,6 +89,10 @@ func (m *matmuls) skinnyNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	if p.pairs() {
 		p.roundX()
 	}
+	if p.packBlocks(); p.depth > 0 && p.fetchesPieces() {
+		p.per = max(4, p.per/2/4*4)
+		p.ahead = p.per * m.d.threads // pieces are handed out one after the other
+	}
 	m.d.parallel(pieces(w.Rows, p.per), p.rows)
 	p.drop()
 	skinnyProducts.Put(p)
@@ -100,6 +110,10 @@ func (p *skinnyProduct) rowsPiece(piece int) {
 // dotBlock computes rows rows of dst from row i and n columns from column j.
 func (p *skinnyProduct) dotBlock(st *stage, i, rows, j, n int) {
 	end := j + n
+	if p.depth > 0 && i == 0 && rows == p.x.Rows {
+		p.fewRows(st, j, n/4*4)
+		j += n / 4 * 4
+	}
 	for ; j+4 <= end; j += 4 {
 		p.dotRows(st, i, i+rows, j, 4)
 	}

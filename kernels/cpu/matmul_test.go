@@ -640,7 +640,7 @@ func TestRowsAlone(t *testing.T) {
 				for _, p := range precisions {
 					all := newMat(kernels.F32, 16, shape[0], 0)
 					d.ops.MatMulNT(all, x, w, kernels.MatMul{Precision: p})
-					for _, m := range []int{1, 2, 3, 5, 8, 15} {
+					for _, m := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 15} {
 						if m == 1 && typ == kernels.BF16 && d.matmuls().ks.direct != nil {
 							continue // AMX takes two rows and more
 						}

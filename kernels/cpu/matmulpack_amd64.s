@@ -1227,3 +1227,116 @@ loop:
 	JNZ loop
 	VZEROUPPER
 	RET
+
+// func columnsF32AVX2(c *columnArgs)
+// 
+// dst[p·size + q·64 + 4·j] = src[q·stride][16·p + j] widened, for c.n rows q, c.panels panels p and 16 columns j; size and
+// stride are in bytes. It assumes that c.n and c.panels are greater than 0.
+TEXT ·columnsF32AVX2(SB), NOSPLIT, $0-8
+	MOVQ c+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ SI, R12
+	IMULQ $8, R12
+
+row:
+	MOVQ AX, R10
+	MOVQ DX, R11
+	MOVQ R8, BX
+
+panel:
+	PREFETCHT0 (R11)(R12*1)
+	VMOVUPS 0(R11), Y0
+	VMOVUPS 32(R11), Y1
+	VMOVUPS Y0, 0(R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ R9, R10
+	ADDQ $64, R11
+	DECQ BX
+	JNZ panel
+	ADDQ $64, AX
+	ADDQ SI, DX
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
+// func columnsBF16AVX2(c *columnArgs)
+// 
+// dst[p·size + q·64 + 4·j] = src[q·stride][16·p + j] widened, for c.n rows q, c.panels panels p and 16 columns j; size and
+// stride are in bytes. It assumes that c.n and c.panels are greater than 0.
+TEXT ·columnsBF16AVX2(SB), NOSPLIT, $0-8
+	MOVQ c+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ SI, R12
+	IMULQ $8, R12
+
+row:
+	MOVQ AX, R10
+	MOVQ DX, R11
+	MOVQ R8, BX
+
+panel:
+	PREFETCHT0 (R11)(R12*1)
+	VPMOVZXWD 0(R11), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD 16(R11), Y1
+	VPSLLD $16, Y1, Y1
+	VMOVUPS Y0, 0(R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ R9, R10
+	ADDQ $32, R11
+	DECQ BX
+	JNZ panel
+	ADDQ $64, AX
+	ADDQ SI, DX
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
+// func columnsF16AVX2(c *columnArgs)
+// 
+// dst[p·size + q·64 + 4·j] = src[q·stride][16·p + j] widened, for c.n rows q, c.panels panels p and 16 columns j; size and
+// stride are in bytes. It assumes that c.n and c.panels are greater than 0.
+TEXT ·columnsF16AVX2(SB), NOSPLIT, $0-8
+	MOVQ c+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ SI, R12
+	IMULQ $8, R12
+
+row:
+	MOVQ AX, R10
+	MOVQ DX, R11
+	MOVQ R8, BX
+
+panel:
+	PREFETCHT0 (R11)(R12*1)
+	VCVTPH2PS 0(R11), Y0
+	VCVTPH2PS 16(R11), Y1
+	VMOVUPS Y0, 0(R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ R9, R10
+	ADDQ $32, R11
+	DECQ BX
+	JNZ panel
+	ADDQ $64, AX
+	ADDQ SI, DX
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET

@@ -31,6 +31,7 @@ func (q *quantOps) fewRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.Ma
 	p.set(&q.ks, dst, x, quantLike(w), o)
 	p.q, p.quant = q, w
 	p.per = max(4, skinnyBytes/w.Format.RowBytes(w.Cols)/4*4)
+	p.packBlocks()
 	q.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.drop()
 	p.quant = kernels.Quantised{}

@@ -80,6 +80,7 @@ func (p *sparseProduct) packChunk(c int) {
 		k.roundX()
 	}
 	if !k.tiles {
+		k.packBlocks()
 		return
 	}
 

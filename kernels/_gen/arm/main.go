@@ -38,7 +38,7 @@ var jobs = []job{
 	{from: "merge/internal/vec/blocks_avx2_amd64.s", to: "merge/internal/vec/blocks_neon_arm64.s"},
 	{from: "internal/quantized/loops_avx2_amd64.s", to: "internal/quantized/loops_neon_arm64.s"},
 	{from: "kernels/cpu/gemv_amd64.s", to: "kernels/cpu/gemv_neon_arm64.s", leave: "dot.*AVX2x3"},
-	{from: "kernels/cpu/matmulpack_amd64.s", to: "kernels/cpu/matmulpack_neon_arm64.s", leave: "pack6AVX2|pack8B?F16AVX2"},
+	{from: "kernels/cpu/matmulpack_amd64.s", to: "kernels/cpu/matmulpack_neon_arm64.s", leave: "pack6AVX2|pack8B?F16AVX2|columns.*AVX2"},
 	{from: "kernels/cpu/select_avx2_amd64.s", to: "kernels/cpu/select_neon_arm64.s"},
 	{from: "kernels/cpu/sparse_amd64.s", to: "kernels/cpu/sparse_neon_arm64.s"},
 	{from: "kernels/cpu/quantised_amd64.s", to: "kernels/cpu/quantised_neon_arm64.s"},
