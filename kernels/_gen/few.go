@@ -26,8 +26,6 @@ const (
 	fewFetch
 	fewBeside
 	fewStep
-	fewGroup
-	fewQuad
 )
 
 func writeFew(f *file) {
@@ -104,7 +102,6 @@ than 0, as are f.quads and the number of groups. f.quads becomes 0.`, t)
 	for r := range dotW {
 		f.op("ADDQ CX, %s", fewBases[r])
 	}
-	f.op("ADDQ %d(DI), BX", fewQuad)
 	f.op("DECQ %d(DI)", fewQuads)
 	f.op("JNZ quad")
 	f.op("VZEROUPPER")
@@ -155,7 +152,6 @@ func (t few) group(f *file, name string, rows int, first bool) {
 		f.op("VMOVUPS Y%d, %d(R12)", a, a*32)
 	}
 	f.op("ADDQ $%d, R12", accs*32)
-	f.op("ADDQ %d(DI), BX", fewGroup)
 }
 
 // step multiplies eight elements of every row; u selects the second step.

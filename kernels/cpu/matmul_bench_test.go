@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,30 +159,66 @@ func BenchmarkOrientations(b *testing.B) {
 	}
 }
 
-// BenchmarkFewRows measures x·Wᵀ of a few rows on one thread, at square shapes, those of SmolLM2-135M's matrices, and its
-// vocabulary; the best calls count.
+// BenchmarkFewRows measures x·Wᵀ of a few rows on one thread, at a square shape, those of SmolLM2-135M's matrices, and
+// its vocabulary: with one weight, and with as many as must come from memory, one after the other, as a model's do.
+// Where there are both, products by blocks and, turn by turn, those of the dot kernels alone: the best calls, and the
+// median of the ratios of two calls.
 func BenchmarkFewRows(b *testing.B) {
-	shapes := [][2]int{{2048, 2048}, {2048, 2064}, {576, 576}, {1536, 576}, {576, 1536}, {49152, 576}}
+	const beyond = 96 << 20 // bytes that no cache holds
+	shapes := [][2]int{{2048, 2048}, {192, 576}, {576, 576}, {1536, 576}, {576, 1536}, {49152, 576}}
 	for _, t := range []kernels.DType{kernels.F32, kernels.BF16} {
-		for _, s := range shapes {
-			var w kernels.Mat
-			for _, m := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
-				b.Run(fmt.Sprintf("%s/%dx%dx%d", t, m, s[0], s[1]), func(b *testing.B) {
-					if w.IsZero() {
-						w = repeating(t, s[0], s[1])
-					}
-					x, dst := repeating(kernels.F32, m, s[1]), newMat(kernels.F32, m, s[0], 0)
-					d := deviceWith(detect(""), 1)
-
-					best := time.Duration(1 << 62)
-					for b.Loop() {
-						start := time.Now()
-						d.ops.MatMulNT(dst, x, w, kernels.MatMul{})
-						best = min(best, time.Since(start))
-					}
-					b.ReportMetric(2e-9*float64(m*w.Len())/best.Seconds(), "GFLOP/s")
-				})
+		for _, from := range []string{"cache", "memory"} {
+			for _, s := range shapes {
+				n := 1
+				if from == "memory" {
+					n = pieces(beyond, s[0]*s[1]*t.Size())
+				}
+				var list []kernels.Mat
+				for _, m := range []int{1, 2, 3, 4, 7, 8, 12, 16} {
+					b.Run(fmt.Sprintf("%s/%s/%dx%dx%d", t, from, m, s[0], s[1]), func(b *testing.B) {
+						for len(list) < n {
+							list = append(list, repeating(t, s[0], s[1]))
+						}
+						benchmarkFew(b, m, list)
+					})
+				}
 			}
 		}
+	}
+}
+
+// benchmarkFew multiplies m rows by one weight after the other.
+func benchmarkFew(b *testing.B, m int, weights []kernels.Mat) {
+	x, dst := repeating(kernels.F32, m, weights[0].Cols), newMat(kernels.F32, m, weights[0].Rows, 0)
+	d := deviceWith(detect(""), 1)
+	blocks, dots := d.matmuls(), d.matmuls()
+	dots.ks.few = nil
+	calls := 0
+	call := func(p *matmuls) time.Duration {
+		w := weights[calls%len(weights)]
+		calls++
+		start := time.Now()
+		p.nt(dst, x, w, kernels.MatMul{})
+		return time.Since(start)
+	}
+
+	best, bestDots := time.Duration(1<<62), time.Duration(1<<62)
+	var ratios []float64
+	for b.Loop() {
+		t := call(blocks)
+		best = min(best, t)
+		if blocks.ks.few != nil {
+			other := call(dots)
+			bestDots = min(bestDots, other)
+			ratios = append(ratios, other.Seconds()/t.Seconds())
+		}
+	}
+
+	work := 2e-9 * float64(m*weights[0].Len())
+	b.ReportMetric(work/best.Seconds(), "GFLOP/s")
+	if len(ratios) > 0 {
+		slices.Sort(ratios)
+		b.ReportMetric(work/bestDots.Seconds(), "dots-GFLOP/s")
+		b.ReportMetric(ratios[len(ratios)/2], "times")
 	}
 }

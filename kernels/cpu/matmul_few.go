@@ -6,11 +6,14 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// The product of 3 to 16 rows with a weight as it lies, by blocks of the inner size. The dot kernels of
-// matmul_skinny.go read all of x for every four rows of w, from the second-level cache where it is large. Here what x
-// has of a block stays in the first-level cache while the rows of a piece run over it, packed once for the product in
-// the order in which it is read. Between blocks sums lie in memory as they are in registers, lane by lane, so that every
-// element is summed in the order of the dot kernels and has their bits.
+// The product of 4 to 16 rows with a weight as it lies, by blocks of the inner size. The dot kernels of
+// matmul_skinny.go read all of x for every four rows of w, from the second-level cache where x is large. Here what x
+// has of a block stays in the first-level cache while a stretch of rows of w runs over it; x is packed once for the
+// product, in the order in which it is read. Between blocks sums lie in memory as they are in registers, lane by lane,
+// so that every element is summed in the order of the dot kernels and has their bits.
+//
+// w is read from memory once. A stretch, of 32 KB, is taken block by block, which processors don't foresee; so the
+// kernel fetches the next stretch into the second-level cache meanwhile.
 
 // fewKernels are the kernels of such products, by type of w.
 type fewKernels struct {
@@ -18,9 +21,11 @@ type fewKernels struct {
 	addLanes       func(*laneArgs)
 }
 
-// fewLeast is the number of rows of x, and fewColumns that of rows of w, from which on packing x pays.
+// From how many rows of x on, by the size of an element of w, and from how many rows of w on, packing x pays. Of fewer
+// rows of x memory is the limit.
 const (
-	fewLeast   = 4
+	fewLeast32 = 8
+	fewLeast16 = 4
 	fewColumns = 16
 )
 
@@ -30,12 +35,15 @@ const cacheLine = 64
 // fewLanes is the number of lanes of a sum.
 const fewLanes = 8
 
+// fewBytes is how much of w a stretch has, about: rows that are taken block by block while the next ones are fetched.
+const fewBytes = 32 << 10
+
 // fewSpace is how many floats of rows of x and of eight rows of w, four of them on their way, a block has, about: what
 // a first-level cache of 32 KB holds, for w passes by.
 const fewSpace = 9 << 10
 
-// fewArgs are the operands of a few kernel: for every four rows of w, sums[i][r] (+)= w[r]·x[i], lane by lane. x lies in
-// groups of three rows, then of two. The assembly knows the offsets.
+// fewArgs are the operands of a few kernel: for every four rows of w, sums[i][r] (+)= w[r]·x[i], lane by lane. x lies
+// in groups of three rows, then of two. The assembly knows the offsets.
 type fewArgs struct {
 	w, x         unsafe.Pointer // rows of w; of x [group][step][row][lane]
 	sums         unsafe.Pointer // [four rows of w][row of x][row of w][lane]
@@ -45,16 +53,12 @@ type fewArgs struct {
 	threes, twos int            // groups of rows of x
 	add          int            // 0 overwrites sums, 1 adds to them
 	quads        int            // four rows of w each
-	fetch        fetchArgs
-}
 
-// fetchArgs say what a few kernel fetches into the second-level cache for later while it multiplies, little by little:
-// a processor waits where it has too much to fetch at a time. All are bytes.
-type fetchArgs struct {
-	from        uintptr // where it begins; it may be beyond the weight
-	beside      int     // from there to what is fetched with it
-	step        int     // on with every two steps
-	group, quad int     // on behind a group of rows of x, and behind four rows of w
+	// What is fetched into the second-level cache for later, little by little, because a processor waits where it has
+	// too much to fetch at a time: where it begins, which may be beyond the weight, how many bytes from there something
+	// else is fetched with it, and how many bytes it moves on with every two steps.
+	fetch        uintptr
+	beside, step int
 }
 
 // laneArgs are the operands of the end of sums: out[i][4q+r] = Σ_l sums[q][i][r][l]. The assembly knows the offsets.
@@ -81,12 +85,17 @@ func threesAndTwos(rows int) (threes, twos int) {
 	return (rows - 2*twos) / 3, twos
 }
 
-// packBlocks packs x for a product by blocks where that pays: as [block][group][step][row][lane], but for elements after
-// the last whole step.
+// packBlocks packs x for a product by blocks where that pays: as [block][group][step][row][lane], but for elements
+// after the last whole step.
 func (p *skinnyProduct) packBlocks() {
-	if p.ks.few == nil || p.x.Rows < fewLeast || p.x.Cols < fewLanes || p.w.Rows < fewColumns {
+	least := fewLeast16
+	if p.w.DType() == kernels.F32 {
+		least = fewLeast32
+	}
+	if p.ks.few == nil || p.x.Rows < least || p.x.Cols < fewLanes || p.w.Rows < fewColumns || p.w.Stride != p.w.Cols {
 		return
 	}
+
 	whole := p.x.Cols / fewLanes * fewLanes
 	p.depth = evenBlock(whole, fewSpace/(p.x.Rows+8), 2*fewLanes)
 	p.blocks = grow(p.blocks, p.x.Rows*whole)
@@ -117,66 +126,57 @@ func interleave(dst, src unsafe.Pointer, steps, rows int) {
 	}
 }
 
-// fewRows computes n columns of dst, a multiple of four, from column j on.
+// fewRows computes n columns of dst, a multiple of four, from column j on: a stretch of rows of w at a time.
 func (p *skinnyProduct) fewRows(st *stage, j, n int) {
-	if n == 0 {
-		return
+	stretch := max(4, fewBytes/(p.w.Cols*p.w.DType().Size())/4*4)
+	for end := j + n; j < end; j += stretch {
+		rows := min(stretch, end-j)
+		next := j + rows
+		if next == end {
+			next += p.skip
+		}
+		p.fewStretch(st, j, rows, next)
 	}
+}
+
+// fewStretch computes n columns of dst from column j on. Row next of w is the first one of those to come.
+func (p *skinnyProduct) fewStretch(st *stage, j, n, next int) {
 	whole := p.x.Cols / fewLanes * fewLanes
 	st.total = growFloats(st.total, n*p.x.Rows*fewLanes)
 
-	run := p.ks.few.of(p.w.DType())
-	stride := p.w.Stride * p.w.DType().Size()
 	threes, twos := threesAndTwos(p.x.Rows)
+	size := p.w.DType().Size()
+	a := fewArgs{
+		sums: unsafe.Pointer(&st.total[0]), kept: unsafe.Pointer(&st.f32), wStride: p.w.Stride * size,
+		threes: threes, twos: twos,
+	}
+
+	// Memory likes to be read front to back, while this stretch is taken block by block: a share of the next one, of as
+	// many bytes as the groups read of w in two steps.
+	var ahead uintptr
+	if next < p.w.Rows {
+		ahead = uintptr(address(p.w, next, 0))
+		a.step = pieces(4*2*fewLanes*size, threes+twos)
+		if a.step > cacheLine {
+			a.beside = cacheLine
+		}
+	}
+
+	run := p.ks.few.of(p.w.DType())
 	for k := 0; k < whole; k += p.depth {
-		steps := min(p.depth, whole-k) / fewLanes
-		st.few = fewArgs{
-			w: address(p.w, j, k), x: unsafe.Pointer(&p.blocks[p.x.Rows*k]), sums: unsafe.Pointer(&st.total[0]),
-			kept: unsafe.Pointer(&st.f32), wStride: stride, steps: steps, threes: threes, twos: twos, add: min(k, 1),
-			quads: n / 4, fetch: p.fetch(j, n, k, steps, threes+twos),
+		st.few = a
+		st.few.w, st.few.x = address(p.w, j, k), unsafe.Pointer(&p.blocks[p.x.Rows*k])
+		st.few.steps = min(p.depth, whole-k) / fewLanes
+		st.few.add = min(k, 1)
+		st.few.quads = n / 4
+		st.few.fetch = ahead + uintptr(k*n*size)
+		if ahead == 0 {
+			st.few.fetch = uintptr(st.few.w) // there is nothing to come
 		}
 		run(&st.few)
 	}
 
 	p.endSums(st, j, n)
-}
-
-// fetchesPieces reports whether a piece of a weight is fetched as a whole during another one. That reads memory
-// fastest; but floats for four to six rows of x, where there is little else to do, come faster from the caches a few
-// rows ahead, and no slower from memory.
-func (p *skinnyProduct) fetchesPieces() bool {
-	return p.w.Stride == p.w.Cols && (p.w.DType() != kernels.F32 || p.x.Rows > 6)
-}
-
-// fetch says what is to be fetched during steps of n rows of w from row j and element k on, for so many groups of rows
-// of x.
-func (p *skinnyProduct) fetch(j, n, k, steps, groups int) fetchArgs {
-	size := p.w.DType().Size()
-	stride := p.w.Stride * size
-	pair := 2 * fewLanes * size // bytes of a row in two steps
-	here := uintptr(address(p.w, j, k))
-
-	switch {
-	case p.ahead > 0 && j+p.ahead < p.w.Rows:
-		// The rows of a later piece, front to back as memory likes it, while this one's are taken block by block.
-		a := fetchArgs{from: uintptr(address(p.w, j+p.ahead, 0)) + uintptr(k*n*size), step: pieces(4*pair, groups)}
-		if a.step > cacheLine {
-			a.beside = cacheLine
-		}
-		return a
-	case p.ahead > 0:
-		return fetchArgs{from: here}
-	}
-
-	// The same elements of the next four rows, one of them with every group, or two.
-	rows := 1
-	if groups < 4 {
-		rows = 2
-	}
-	return fetchArgs{
-		from: here + uintptr(4*stride), beside: (rows - 1) * stride, step: pair,
-		group: rows*stride - steps/2*pair, quad: 4*stride - groups*rows*stride,
-	}
 }
 
 // endSums adds up the lanes of n columns and stores them.
@@ -186,12 +186,16 @@ func (p *skinnyProduct) endSums(st *stage, j, n int) {
 	l := &st.lanes
 	*l = laneArgs{sums: unsafe.Pointer(&st.total[0]), rows: rows}
 	if whole == p.x.Cols && !p.o.Accumulate && len(p.bias) == 0 {
-		l.out, l.outStride, l.quads = address(p.dst, 0, j), p.dst.Stride*4, n/4
+		l.out = address(p.dst, 0, j)
+		l.outStride = p.dst.Stride * 4
+		l.quads = n / 4
 		p.ks.few.addLanes(l)
 		return
 	}
 
-	l.out, l.outStride, l.quads = unsafe.Pointer(&st.out), 4*4, 1
+	l.out = unsafe.Pointer(&st.out)
+	l.outStride = 4 * 4
+	l.quads = 1
 	for c := 0; c < n; c += 4 {
 		l.sums = unsafe.Pointer(&st.total[c*rows*fewLanes])
 		p.ks.few.addLanes(l)

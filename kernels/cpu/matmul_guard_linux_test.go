@@ -18,7 +18,11 @@ func TestMatMulReadsNothingPastTheEnd(t *testing.T) {
 		for _, typ := range weightTypes {
 			for _, n := range []int{1, 4, 16, 19, 37, 64} {
 				for _, m := range []int{1, 2, 3, 4, 5, 16, 17, 33} {
-					operands := map[orientation][2][2]int{nt: {{m, k}, {n, k}}, nn: {{m, k}, {k, n}}, tn: {{k, m}, {k, n}}}
+					operands := map[orientation][2][2]int{
+						nt: {{m, k}, {n, k}},
+						nn: {{m, k}, {k, n}},
+						tn: {{k, m}, {k, n}},
+					}
 					for kind, shape := range operands {
 						c := productCase{kind: kind, m: m, n: n, k: k}
 						c.a = fences[0].mat(t, kernels.F32, shape[0][0], shape[0][1])

@@ -12,11 +12,11 @@ import (
 // used once for each row of x, so the time is that of reading w, and all that counts is to read it once, front to back,
 // with the prefetcher ahead.
 //
-// NT: w is [n,k]; an element of dst is a dot product of a row of w and a row of x. A kernel takes four rows of w and up
-// to four rows of x at once: up to sixteen sums in registers, each loaded register of w used for every row of x
-// (matmul_few.go does the same by blocks of k). NN: w
-// is [k,n]; rows of w, scaled by elements of x, are added to rows of dst (axpy), four rows at a time, so that the sums
-// are read and written a quarter as often; the sums of a piece's 512 columns stay in the first-level cache.
+// NT: w is [n,k]; an element of dst is a dot product of a row of w and a row of x. A kernel takes four rows of w and
+// up to four rows of x at once: up to sixteen sums in registers, each loaded register of w used for every row of x
+// (matmul_few.go does the same by blocks of k). NN: w is [k,n]; rows of w, scaled by elements of x, are added to rows
+// of dst (axpy), four rows at a time, so that the sums are read and written a quarter as often; the sums of a piece's
+// 512 columns stay in the first-level cache.
 //
 // w of a narrower type is widened in registers. A piece is some rows (NT) or columns (NN) of w; a sum is never cut, so
 // the pieces don't show in the result.
@@ -38,9 +38,9 @@ type skinnyProduct struct {
 	out     []float32 // the buffer of dst
 	bias    []float32 // the bias as float32, empty if there is none
 	rounded []uint32  // x as bfloat16, every row filled up with zeros to a multiple of 32, for the pair kernels
-	blocks  []uint32  // x in the order of the few kernels; see blockX
+	blocks  []uint32  // x in the order of the few kernels; see packBlocks
 	depth   int       // of a block of those, 0 where they do not apply
-	ahead   int       // rows of w to those that are fetched meanwhile, 0 for the next ones
+	skip    int       // rows of w between a piece and the next one of the same thread, about
 
 	rows, columns func(piece int) // rowsPiece and columnsPiece, bound once
 }
@@ -64,7 +64,7 @@ func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatM
 	p.w = w
 	p.o = o
 
-	p.depth, p.ahead = 0, 0
+	p.depth, p.skip = 0, 0
 
 	p.out, p.bias = dst.Buf.F32(), p.bias[:0]
 	if !o.Bias.IsZero() {
@@ -89,9 +89,9 @@ func (m *matmuls) skinnyNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	if p.pairs() {
 		p.roundX()
 	}
-	if p.packBlocks(); p.depth > 0 && p.fetchesPieces() {
-		p.per = max(4, p.per/2/4*4)
-		p.ahead = p.per * m.d.threads // pieces are handed out one after the other
+	if n := m.d.threads; n == 1 || n < pieces(w.Rows, p.per) { // a thread's only piece begins with nothing fetched
+		p.packBlocks()
+		p.skip = p.per * (n - 1) // pieces are handed out one after the other
 	}
 	m.d.parallel(pieces(w.Rows, p.per), p.rows)
 	p.drop()

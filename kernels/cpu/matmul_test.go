@@ -629,17 +629,24 @@ func FuzzMatMul(f *testing.F) {
 }
 
 // TestRowsAlone: of products of up to 16 rows each row has the bits that it has alone (of two rows, where AMX
-// multiplies BF16), which is what answers that do not depend on who else asks stand on (lm/internal/layer.Company).
+// multiplies BF16), with any number of threads, which is what answers that do not depend on who else asks stand on
+// (lm/internal/layer.Company).
 func TestRowsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, disable := range []string{"", "avx512", "avx2,neon"} {
-		d := deviceWith(detect(disable), 1)
+		d, several := deviceWith(detect(disable), 1), deviceWith(detect(disable), 3)
 		for _, typ := range weightTypes {
-			for _, shape := range [][2]int{{64, 576}, {49, 1536}, {7, 33}, {5, 100}} {
+			for _, shape := range [][2]int{{64, 576}, {49, 1536}, {7, 33}, {5, 100}, {330, 840}} {
 				w, x := randomMat(rng, typ, shape[0], shape[1], 0), randomMat(rng, kernels.F32, 16, shape[1], 0)
 				for _, p := range precisions {
 					all := newMat(kernels.F32, 16, shape[0], 0)
 					d.ops.MatMulNT(all, x, w, kernels.MatMul{Precision: p})
+					together := newMat(kernels.F32, 16, shape[0], 0)
+					several.ops.MatMulNT(together, x, w, kernels.MatMul{Precision: p})
+					if !slices.Equal(together.Buf.F32(), all.Buf.F32()) {
+						t.Fatalf("without %q, %s %s %v: three threads give other bits than one", disable, typ, p, shape)
+					}
+
 					for _, m := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 15} {
 						if m == 1 && typ == kernels.BF16 && d.matmuls().ks.direct != nil {
 							continue // AMX takes two rows and more
