@@ -426,7 +426,11 @@ func (r *run) watch() {
 		}
 		r.bar = r.Progress("training", int64(p.Steps))
 		if p.Done == 0 && o.Steps == 0 {
-			r.Note("%d steps: %d passes over %d sequences", p.Steps, max(o.Epochs, 1), len(r.data.IDs)-p.Dropped)
+			passes := "one pass"
+			if o.Epochs > 1 {
+				passes = fmt.Sprintf("%d passes", o.Epochs)
+			}
+			r.Note("%d steps: %s over %d sequences", p.Steps, passes, len(r.data.IDs)-p.Dropped)
 		}
 		if p.Done > 0 {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
