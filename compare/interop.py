@@ -837,13 +837,13 @@ def markdown(versions, results):
     notes, text = [], ["# Interop check", "", "**What compress writes, transformers, PEFT, mergekit and lm-eval read as the same model, and the other way round.**", "", "Made by `compare/interop.sh`. " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".", ""]
     rows = [r for checks in results.values() for r in checks.values()]
     count = collections.Counter(r["ok"] for r in rows)
-    text += [f"{len(results)} models, {len(rows)} checks: {count[True]} agree, {count[False]} do not, {count[None]} one side does not offer. A number is the largest relative difference;",
-             f"up to {TOLERANCE:g} counts as equal (float32 on both sides; the tolerances of text, tokens and tensor names are none). Models named oracle come from",
-             "the oracle folder; the others are drawn by the script, so that it runs from a clone alone. **no** is a finding, – what one side does not offer.",
-             "Mixtures are merged by task arithmetic beside mergekit, the others by TIES, whose density mergekit counts over all experts of a block and compress over",
-             "each matrix; mergekit writes the experts of a block into one tensor, and what compress prunes or folds of that is compared with transformers too.",
-             "PEFT's own adapters for DeepSeek and GLM's mixtures are of the attention alone: by the names of the other matrices it means experts in one tensor, and compress",
-             "refuses such an adapter (target_parameters).", ""]
+    text += [f"{len(results)} models, {len(rows)} checks: {count[True]} agree, {count[False]} do not, {count[None]} one side does not offer.", "",
+             f"- A number is the largest relative difference; up to {TOLERANCE:g} counts as equal (float32 on both sides; the tolerances of text, tokens and tensor names are none).",
+             "- **no** is a finding, – what one side does not offer.",
+             "- Models named oracle come from the oracle folder; the others are drawn by the script, so that it runs from a clone alone.",
+             "- Mixtures are merged by task arithmetic beside mergekit, the others by TIES, whose density mergekit counts over all experts of a block and compress over each matrix.",
+             "- mergekit writes the experts of a block into one tensor, and what compress prunes or folds of that is compared with transformers too.",
+             "- PEFT's own adapters for DeepSeek and GLM's mixtures are of the attention alone: by the names of the other matrices it means experts in one tensor, and compress refuses such an adapter (target_parameters).", ""]
     for title, checks in TABLES:
         text += [f"## {title[0].upper()}{title[1:]}", "", "| model | " + " | ".join(TITLES[c] for c in checks) + " |", "|---" * (len(checks) + 1) + "|"]
         text += ["| " + " | ".join([name, *(cell(done.get(c), notes) for c in checks)]) + " |" for name, done in results.items()]

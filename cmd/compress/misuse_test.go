@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // misuse is a command line that cannot do its work: the exit code, and what the message must say.
@@ -59,6 +64,23 @@ var misuses = []misuse{
 	{"lora fold nano/base a o", 2, "did you mean compress lora fold nano/base --adapter a --out o?"},
 	{"merge linear.yaml --cuda --out o", 2, "--cuda of mergekit is --device cuda:0 here"},
 	{"lora trian", 2, "did you mean train"},
+	{"pruen --data x", 2, "unknown verb \"pruen\" (HINT: did you mean prune"},
+	{"train --data x", 2, "unknown verb \"train\" (HINT: did you mean lora train?"},
+	{"lora trian --data x", 2, "compress lora: unknown verb \"trian\" (HINT: did you mean train?)"},
+	{"lora trian nano/base --rank 2", 2, "unknown verb \"trian\" (HINT: did you mean train?)"},
+	{"lora --data x", 2, "unknown flag --data"},
+	{"experts rout --prompt a", 2, "unknown verb \"rout\" (HINT: did you mean route?)"},
+	{"eval tasks chekc --task-data x", 2, "unknown verb \"chekc\" (HINT: did you mean check?)"},
+	{"eval taks", 2, "did you mean compress eval tasks?"},
+	{"edit udno --to 0", 2, "\"udno\" is neither a verb nor a file or folder here (HINT: did you mean compress edit"},
+	{"inspect dif a b", 2, "did you mean compress inspect diff?"},
+	{"merge methdos --x", 2, "did you mean compress merge methods?"},
+	{"prune compar nano/base --calib x", 2, "did you mean compress prune compare?"},
+	{"bench comapre a b", 2, "did you mean compress bench compare?"},
+	{"completion bsh", 2, "did you mean bash"},
+	{"completion zhs --x", 2, "did you mean zsh?"},
+	{"help lora trian", 2, "unknown verb \"trian\" (HINT: did you mean train?)"},
+	{"help lora train x", 2, "unknown verb \"x\": compress lora train has none"},
 	{"nope --json", 2, "unknown verb \"nope\" (HINT: compress --help"},
 	{"lora nope", 2, "unknown verb \"nope\" (HINT: compress lora --help"},
 	{"eval tasks chekc", 2, "did you mean check"},
@@ -239,4 +261,42 @@ func names(t *testing.T) (list []string) {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// TestMisspeltVerbs: every verb of every group with a letter too many is answered with the verb that was meant,
+// whatever flags follow.
+func TestMisspeltVerbs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	groups := 0
+
+	var walk func(group *cobra.Command)
+	walk = func(group *cobra.Command) {
+		if group.HasSubCommands() {
+			groups++
+		}
+		for _, verb := range group.Commands() {
+			walk(verb)
+
+			name := verb.Name()
+			n := len(name)
+			wrong := name[:n-1] + "q" + name[n-1:]
+			words := append(strings.Fields(group.CommandPath())[1:], wrong, "--data", "x", "--nosuch")
+			var stdout, stderr bytes.Buffer
+			code := run(words, &stdout, &stderr)
+
+			_, meant, _ := strings.Cut(stderr.String(), "(HINT: did you mean ")
+			meant = strings.TrimRight(meant, "?)\n")
+			hit := slices.ContainsFunc(strings.Split(meant, ", "), func(m string) bool {
+				return m == name || m == verb.CommandPath()
+			})
+			if code != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), `"`+wrong+`"`) || !hit {
+				t.Errorf("%q: exit code %d: %s%s", words, code, stderr.String(), stdout.String())
+			}
+		}
+	}
+
+	walk(root(cli.New(nil, io.Discard, io.Discard)))
+	if groups < 9 {
+		t.Errorf("%d groups of verbs", groups)
+	}
 }

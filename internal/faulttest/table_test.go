@@ -51,11 +51,14 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 		seeds[r.Seed] = true
 	}
 
-	fmt.Fprintf(&b, "%d faults, seed %s. Each cell: faults that were reached and, after what went wrong was put "+
-		"right and the run was resumed, ended with the bytes of a run that was left alone (of which: without a "+
-		"second run, since the program could do without the call); then, if there are any, small text inputs that "+
-		"changed before they were read and are in the result as they were then, and **defects**. Points that a run "+
-		"did not reach do not count.\n"+
+	fmt.Fprintf(&b, "%d faults, seed %s. Each cell has\n\n"+
+		"- the faults that were reached and, after what went wrong was put right and the run was resumed, ended with "+
+		"the bytes of a run that was left alone;\n"+
+		"- in brackets, how many of them did so without a second run, since the program could do without the call;\n"+
+		"- if there are any, small text inputs that changed before they were read and are in the result as they "+
+		"were then, and **defects**.\n"+
+		"\n"+
+		"Points that a run did not reach do not count.\n"+
 		"\n",
 		len(list), strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]"))
 
@@ -65,9 +68,12 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 		"\n")
 	flips(&b, list)
 	b.WriteString(`
-What counts as equal leaves out times, memory, flags and the time a run ended in reports; pages are only checked for being whole, and logs for being there. Of what the verb run keeps for the next
-one, the session's name and hashes of outputs, which hold times, are left out: the outputs are compared themselves. A short write is a call that ends with fewer bytes. Weights that are cut off
-at several moments of every verb that computes from them have a test of their own, TestShortenedWeights.
+What counts as equal leaves out:
+
+- times, memory, flags and the time a run ended in reports; pages are only checked for being whole, and logs for being there;
+- of what the verb run keeps for the next one, the session's name and hashes of outputs, which hold times: the outputs are compared themselves.
+
+A short write is a call that ends with fewer bytes. Weights that are cut off at several moments of every verb that computes from them have a test of their own, TestShortenedWeights.
 `)
 
 	b.WriteString("\n## What is said\n\nOne message of each way of saying something, by verb (numbers and folders " +

@@ -406,7 +406,7 @@ func (c *Chart) trace(b *svg, n int, s Series, x, y scale) {
 
 		if c.Kind == Scatter || len(s.Y) <= 40 {
 			fmt.Fprintf(&dots, `<path d="M%.1f %.1f%s"><title>%s: %s, %s</title></path>`,
-				px, py, markers[n%len(markers)], html.EscapeString(s.Name), number(s.x(i)), number(v))
+				px, py, marker(n), html.EscapeString(s.Name), number(s.x(i)), number(v))
 		}
 	}
 
@@ -507,9 +507,13 @@ var markers = []string{
 	"m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
 }
 
+// marker is the outline of a series' points. Where the colours begin anew, the outlines move on by one: no two of the
+// first 32 series look the same.
+func marker(n int) string { return markers[(n+n/colours)%len(markers)] }
+
 // key is the marker of a series as a drawing of its own, for a legend.
 func (c *Chart) key(n int) string {
-	shape := markers[n%len(markers)]
+	shape := marker(n)
 	if c.Kind == Bar {
 		shape = "m-5 -5h10v10h-10z"
 	}

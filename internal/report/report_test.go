@@ -128,6 +128,25 @@ func TestChartsAreWellFormed(t *testing.T) {
 	}
 }
 
+// TestSeriesDiffer: no two of many series have the same colour and marker.
+func TestSeriesDiffer(t *testing.T) {
+	c := &report.Chart{Kind: report.Line}
+	for i := range 32 {
+		c.Series = append(c.Series, report.Series{Name: fmt.Sprint(i), Y: []float64{1, 2}})
+	}
+
+	var page strings.Builder
+	p := report.Page{Sections: []report.Section{{Charts: []*report.Chart{c}}}}
+	if err := p.HTML(&page); err != nil {
+		t.Fatal(err)
+	}
+
+	keys := regexp.MustCompile(`class="key c.*?</svg>`).FindAllString(page.String(), -1)
+	if n := len(keys); n != 32 || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != n {
+		t.Errorf("%d keys, some of them twice: %q", n, keys)
+	}
+}
+
 // wellFormed parses the drawing and refuses coordinates that are not numbers.
 func wellFormed(t interface{ Fatalf(string, ...any) }, c *report.Chart) {
 	out := c.HTML()

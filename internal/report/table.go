@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -64,6 +65,33 @@ func Columns(specs ...string) []Column {
 
 // Add appends one row.
 func (t *Table) Add(cells ...any) { t.Rows = append(t.Rows, cells) }
+
+// Pick is the table with the columns that keep chooses, in their order.
+func (t *Table) Pick(keep func(col int) bool) *Table {
+	out := &Table{Title: t.Title, Note: t.Note, Folded: t.Folded}
+	for i, c := range t.Columns {
+		if keep(i) {
+			out.Columns = append(out.Columns, c)
+		}
+	}
+
+	for _, row := range t.Rows {
+		var cells []any
+		for i, cell := range row {
+			if keep(i) {
+				cells = append(cells, cell)
+			}
+		}
+		out.Add(cells...)
+	}
+
+	return out
+}
+
+// Filled reports whether any row has a value in a column.
+func (t *Table) Filled(col int) bool {
+	return slices.ContainsFunc(t.Rows, func(row []any) bool { return col < len(row) && row[col] != nil })
+}
 
 // Cell is the text of one cell.
 func (t *Table) Cell(row, col int) string {

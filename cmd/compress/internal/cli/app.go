@@ -65,18 +65,12 @@ func (a *App) Execute(ctx context.Context, root *cobra.Command) int {
 
 // Run is [App.Execute] with the error in place of an exit code.
 func (a *App) Run(ctx context.Context, root *cobra.Command) error {
-	root.Args = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return unknownVerb(c, args[0])
-		}
-		return nil
-	}
-
+	root.Args = missingVerb
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if verb := a.missingVerb(c); verb != "" {
-			return unknownVerb(c, verb)
+		if missing := missingVerb(c, c.Flags().Args()); missing != nil { // the arguments before the faulty flag
+			return missing
 		}
 		return flagError(c, err)
 	})
@@ -85,6 +79,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	root.SetArgs(a.args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	completionCmd(root)
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
 		completePaths(root)
 	}

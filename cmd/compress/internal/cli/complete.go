@@ -11,6 +11,18 @@ import (
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
+// completionCmd adds the verb that prints what a shell needs to complete command lines: cobra's, which would answer a
+// shell that it does not know with its help as if nothing were wrong.
+func completionCmd(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = missingVerb
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
+}
+
 // Complete offers fixed words as a flag's values in the shell.
 func Complete(cmd *cobra.Command, flag string, words ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

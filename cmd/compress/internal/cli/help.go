@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,8 +35,11 @@ func helpCmd(root *cobra.Command) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			found, rest, err := c.Root().Find(args)
-			if err != nil || len(rest) > 0 {
+			switch {
+			case err != nil: // no verb begins like this
 				return unknownVerb(c.Root(), args[0])
+			case len(rest) > 0:
+				return unknownVerb(found, rest[0])
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()
@@ -42,22 +47,67 @@ func helpCmd(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// unknownVerb is the error about a verb that there is not, with those of a similar name.
-func unknownVerb(root *cobra.Command, name string) error {
-	root.SuggestionsMinimumDistance = 2
-	if near := root.SuggestionsFor(name); len(near) > 0 {
+// unknownVerb is the error about a verb that a group of verbs does not have, with those of a similar name: in the
+// group, or else one level below (train is lora train).
+func unknownVerb(group *cobra.Command, name string) error {
+	group.SuggestionsMinimumDistance = 2
+	near := group.SuggestionsFor(name)
+	if len(near) == 0 {
+		for _, verb := range group.Commands() {
+			for _, sub := range verb.Commands() {
+				if alike(name, sub.Name()) {
+					near = append(near, verb.Name()+" "+sub.Name())
+				}
+			}
+		}
+	}
+
+	if len(near) > 0 {
 		return Usagef("unknown verb %.60q (HINT: did you mean %s?)", name, strings.Join(near, ", "))
 	}
-	return Usagef("unknown verb %.60q (HINT: %s --help lists the verbs)", name, root.CommandPath())
+	if !group.HasSubCommands() {
+		return Usagef("unknown verb %.60q: %s has none", name, group.CommandPath())
+	}
+	return Usagef("unknown verb %.60q (HINT: %s --help lists the verbs)", name, group.CommandPath())
 }
 
-// missingVerb is the word that stands in the place of a verb which there is not, where c is the program itself; "" if
-// there is none. Flags behind it are not at fault for being unknown.
-func (a *App) missingVerb(c *cobra.Command) string {
-	if c.HasParent() || len(a.args) == 0 || strings.HasPrefix(a.args[0], "-") {
-		return ""
+// alike reports whether a word is a verb's name, or one misspelt by a letter or two.
+func alike(word, name string) bool { return strictyaml.Distance(word, name) <= max(1, len(word)/3) }
+
+// verbsOnly reports whether a verb is nothing but the group of others, and takes no arguments of its own.
+func verbsOnly(c *cobra.Command) bool {
+	return c.HasSubCommands() && !strings.Contains(c.Use, " ")
+}
+
+// missingVerb is the error about the first argument where it stands in the place of a verb that there is not, nil if it
+// does not. Flags behind it are not at fault for being unknown, nor are others for not being given.
+//
+// Where a verb takes files and has verbs below it too (inspect PATH, inspect diff A B), the word is taken for one of
+// these if it is spelt like it and nothing of the name exists.
+func missingVerb(c *cobra.Command, args []string) error {
+	if len(args) == 0 || !c.HasSubCommands() {
+		return nil
 	}
-	return a.args[0]
+
+	word := args[0]
+	if verbsOnly(c) {
+		return unknownVerb(c, word)
+	}
+	if slices.Contains(c.ValidArgs, word) {
+		return nil
+	}
+	if _, err := os.Lstat(word); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+
+	for _, sub := range c.Commands() {
+		if alike(word, sub.Name()) {
+			return Usagef("%.60q is neither a verb nor a file or folder here (HINT: did you mean %s?)", word,
+				sub.CommandPath())
+		}
+	}
+
+	return nil
 }
 
 // flagKinds says what the values of flags look like.
@@ -152,14 +202,17 @@ func nearest(name string, known []string) string {
 // checkArgs words a wrong number of arguments.
 func (a *App) checkArgs(v Verb) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
+		if !a.rehearses { // the outputs that a plan's steps read need not be there yet
+			if err := missingVerb(c, args); err != nil {
+				return err
+			}
+		}
+
 		err := v.Args(c, args)
 		if err == nil {
 			return nil
 		}
 
-		if c.HasSubCommands() && strings.HasPrefix(err.Error(), "unknown command") { // it only has verbs
-			return unknownVerb(c, args[0])
-		}
 		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") ||
 			strings.HasPrefix(text, "unknown command") {
 			return a.wrongCount(c, v, args)

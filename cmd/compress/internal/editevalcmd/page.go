@@ -137,7 +137,17 @@ func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.
 		s.Charts = append(s.Charts, heat(ed.Name, m))
 	}
 
-	s.Tables = append(s.Tables, Table(r, m))
+	// One table would be wider than a page.
+	all, names := Table(r, m), tasks(m)
+	about := func(col int) bool { return slices.Contains(names, all.Columns[col].Name) }
+	edits := all.Pick(func(col int) bool { return !about(col) })
+	edits.Title, edits.Note = "Edits", strings.TrimPrefix(edits.Note, worse)
+	s.Tables = append(s.Tables, edits)
+	if len(names) > 0 {
+		abilities := all.Pick(func(col int) bool { return col < 2 || about(col) })
+		abilities.Title, abilities.Note = "Abilities", strings.TrimSpace(worse)
+		s.Tables = append(s.Tables, abilities)
+	}
 	return s
 }
 
@@ -202,7 +212,10 @@ func tasks(m *editeval.ModelReport) []string {
 	return slices.Sorted(maps.Keys(m.Rows[0].Abilities))
 }
 
-// Table is the table of a model: a row for every editor and count.
+// worse explains the asterisks of tables.
+const worse = "* significantly worse than unedited (in most seeds): adjusted p below 0.05. "
+
+// Table is the table of a model: a row for every editor and count. Columns that no fact has a value for are left out.
 func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 	columns := []string{
 		"editor", "edits", "hold|%.2f", "95 %", "top-1|%.2f", "in other words|%.2f",
@@ -214,8 +227,7 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 	}
 
 	columns = append(columns, "weights|%.3g")
-	note := "* significantly worse than unedited (in most seeds): adjusted p below 0.05. Weights: the largest " +
-		"relative change of a matrix."
+	note := worse + "Weights: the largest relative change of a matrix."
 
 	failed := slices.ContainsFunc(m.Rows, func(r editeval.Row) bool { return r.Failed > 0 })
 	if failed {
@@ -257,7 +269,7 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 		t.Add(cells...)
 	}
 
-	return t
+	return t.Pick(t.Filled)
 }
 
 // cell is a value, or nothing.
@@ -277,9 +289,11 @@ func abilities(name string, r *editeval.Report, m *editeval.ModelReport) report.
 
 	t := &report.Table{
 		Title: "Against the unedited model",
-		Columns: report.Columns("editor", "seed", "edits", "task", "figure", "unedited|%.3f", "edited|%.3f",
-			"difference|%+.3f", "95 %", "n", "test", "p|%.2g", "adjusted|%.2g", "lost"),
+		Columns: report.Columns("editor", "seed", "edits", "task", "unedited|%.3f", "edited|%.3f",
+			"difference|%+.3f", "95 %", "n", "p, adjusted|%.2g", "lost"),
+		Note: "results.json has the probabilities as they were before, too.",
 	}
+	tests := map[string]string{} // of each task, the figure and how it is tested
 
 	for _, task := range tasks(m) {
 		a := m.Rows[0].Abilities[task]
@@ -302,17 +316,24 @@ func abilities(name string, r *editeval.Report, m *editeval.ModelReport) report.
 		for k := range q.Checkpoints {
 			for _, a := range q.Checkpoints[k].Abilities {
 				if a.Main {
-					t.Add(q.Editor, int(q.Seed), q.Checkpoints[k].Edits, a.Task, a.Metric, cell(a.Base), cell(a.Value),
-						cell(a.Difference),
-						fmt.Sprintf("%+.3f to %+.3f", float64(a.Low), float64(a.High)), a.N, a.Test, a.P, a.Adjusted,
-						yes(a.Lost))
+					tests[a.Task] = a.Task + " " + a.Metric
+					if a.Test != "" {
+						tests[a.Task] += " (" + a.Test + ")"
+					}
+					t.Add(q.Editor, int(q.Seed), q.Checkpoints[k].Edits, a.Task, cell(a.Base), cell(a.Value),
+						cell(a.Difference), fmt.Sprintf("%+.3f to %+.3f", float64(a.Low), float64(a.High)), a.N,
+						a.Adjusted, yes(a.Lost))
 				}
 			}
 		}
 	}
 
 	if len(t.Rows) > 0 {
-		s.Tables = append(s.Tables, t)
+		told := slices.Sorted(maps.Values(tests))
+		t.Note = "Figures and their tests: " + strings.Join(told, ", ") + ". " + t.Note
+		s.Tables = append(s.Tables, t.Pick(func(col int) bool {
+			return t.Columns[col].Name != "seed" || len(r.Plan.Seeds) > 1
+		}))
 	} else {
 		s.Text = []string{"The plan names no tasks, texts or safety prompts."}
 	}

@@ -53,7 +53,10 @@ func TestPage(t *testing.T) {
 		}
 
 		page := string(text)
-		for _, want := range []string{"Which edits hold", "What else the model", "It &lt;b&gt;holds&lt;/b&gt;."} {
+		for _, want := range []string{
+			"Which edits hold", "What else the model", "It &lt;b&gt;holds&lt;/b&gt;.", "<span>Edits</span>",
+			"<span>Abilities</span>", "Figures and their tests: facts acc.",
+		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%v: no %q", names, want)
 			}

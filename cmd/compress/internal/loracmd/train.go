@@ -392,8 +392,13 @@ func (r *run) record(put func(name string, data []byte) error) error {
 func (r *run) finish() error {
 	d := r.done
 	last := d.Steps[len(d.Steps)-1]
-	r.Printf("%s of %s parameters trained in %d steps, %.0f tokens/s; loss %.4f → %.4f", cli.Thousands(d.Trainable),
-		cli.Thousands(d.Base), len(d.Steps), d.PerSecond, d.Steps[0].Loss, last.Loss)
+	steps := "one step"
+	if n := len(d.Steps); n > 1 {
+		steps = fmt.Sprintf("%d steps", n)
+	}
+
+	r.Printf("%s of %s parameters trained in %s, %.0f tokens/s; loss %.4f → %.4f", cli.Thousands(d.Trainable),
+		cli.Thousands(d.Base), steps, d.PerSecond, d.Steps[0].Loss, last.Loss)
 
 	if n := len(d.Evals); n > 0 {
 		r.Printf("; held out %.4f", d.Evals[n-1].Loss)
@@ -426,7 +431,11 @@ func (r *run) watch() {
 		}
 		r.bar = r.Progress("training", int64(p.Steps))
 		if p.Done == 0 && o.Steps == 0 {
-			r.Note("%d steps: %d passes over %d sequences", p.Steps, max(o.Epochs, 1), len(r.data.IDs)-p.Dropped)
+			passes := "one pass"
+			if o.Epochs > 1 {
+				passes = fmt.Sprintf("%d passes", o.Epochs)
+			}
+			r.Note("%d steps: %s over %d sequences", p.Steps, passes, len(r.data.IDs)-p.Dropped)
 		}
 		if p.Done > 0 {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
