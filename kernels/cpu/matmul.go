@@ -8,8 +8,9 @@ import "github.com/modelcompress/compress/kernels"
 // A product takes one of three ways, by the number of rows of X (the tokens):
 //
 //	up to 16   matmul_skinny.go: generation reads all of W for a few tokens, so memory is the limit. W is read
-//	           once, as it lies, four rows at a time; nothing is packed, the sums stay in registers. With AVX2,
-//	           3 rows and more go by blocks of k that fit the first-level cache (matmul_few.go), with the same bits.
+//	           once, as it lies, four rows at a time; nothing is packed, the sums stay in registers. With AVX2, 8 rows
+//	           and more, 4 of 16 bits, go by blocks of k that fit the first-level cache (matmul_few.go), with the same
+//	           bits.
 //	up to 32   matmul_direct.go: the same with AMX, whose tiles can be loaded from a BF16 W without packing.
 //	more       matmul_panels.go: prompts and training are limited by arithmetic. The scheme is Goto and van de
 //	           Geijn's ("Anatomy of High-Performance Matrix Multiplication", 2008): both operands are cut into
