@@ -9,8 +9,10 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "real"))
+here = Path(__file__).resolve().parent
+sys.path[:0] = [str(here), str(here / "real")]
 import plot
+from study import EDITORS
 
 TASKS = {"text_wikitext": "WikiText-2", "text_gsm8k": "GSM8K", "arc_easy": "ARC-Easy", "commonsense_qa": "CommonsenseQA", "mmlu": "MMLU"}
 
@@ -26,12 +28,15 @@ def seconds(folder):
 
 
 def read(folders):
-    """Rows by editor and count, the unedited model under ("unedited", 0), and what an edit cost, by editor."""
-    rows, cost = {}, {}
+    """Rows by editor and count, the unedited model under ("unedited", 0), and what an edit cost, by editor: of the run that went furthest."""
+    rows, cost, furthest = {}, {}, {}
     for folder in folders:
+        spent = seconds(folder)
         for row in json.loads((folder / "results.json").read_text())["models"][0]["rows"]:
-            rows[row.get("editor") or "unedited", row["edits"]] = row
-        cost.update(seconds(folder))
+            name = row.get("editor") or "unedited"
+            rows[name, row["edits"]] = row
+            if name in spent and row["edits"] > furthest.get(name, 0):
+                furthest[name], cost[name] = row["edits"], spent[name]
     return rows, cost
 
 
@@ -50,7 +55,8 @@ def main():
     rows, cost = read([Path(p) for p in sys.argv[2:]])
     print("| editor | edits | success | exact | paraphrases | neighbours | drift, nats | top-1 kept | " + " | ".join(TASKS.values()) + " | CPU-s an edit |")
     print("|---" * 14 + "|")
-    names = list(dict.fromkeys(n for n, _ in rows))
+    order = ["unedited", *(name for name, *_ in EDITORS)]
+    names = sorted({n for n, _ in rows}, key=lambda n: order.index(n) if n in order else len(order))
     for name in names:
         counts = sorted(e for n, e in rows if n == name)
         for edits in counts:
