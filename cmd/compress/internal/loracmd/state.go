@@ -64,8 +64,8 @@ var indifferent = []string{
 	"threads", "log-csv", "log-tensorboard",
 }
 
-// finished refuses to begin again where a training with other settings has come to its end: its result would be
-// replaced.
+// finished refuses to begin again where a training with other settings, of another model or on other data has come to
+// its end: its result would be replaced.
 func (r *run) finished() error {
 	text, err := safefile.ReadFile(filepath.Join(r.o.Out, "training.json"), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +76,11 @@ func (r *run) finished() error {
 		return err
 	}
 
-	var done struct{ Flags map[string]json.RawMessage }
+	var done struct {
+		Flags map[string]json.RawMessage
+		Base  string `json:"base_fingerprint"` // earlier programs did not record it
+		Data  struct{ Hash string }
+	}
 	if err := json.Unmarshal(text, &done); err != nil {
 		return fmt.Errorf("%s: %w (HINT: --overwrite replaces what is there)", filepath.Join(r.o.Out, "training.json"),
 			err)
@@ -94,11 +98,17 @@ func (r *run) finished() error {
 		differ = append(differ, fmt.Sprintf("--%s is %s there and %s here", name, &was, now))
 	}
 
+	slices.Sort(differ)
+	if done.Base != "" && done.Base != r.base {
+		differ = append(differ, "the model's weights are others")
+	}
+	if done.Data.Hash != "" && done.Data.Hash != r.data.Hash {
+		differ = append(differ, "the data's tokens are others")
+	}
 	if len(differ) == 0 {
 		return nil
 	}
 
-	slices.Sort(differ)
 	return cli.Usagef("--resume: %s holds a finished training with other settings: %s (HINT: --overwrite replaces "+
 		"it, another --out keeps both)",
 		r.o.Out, strings.Join(differ, ", "))

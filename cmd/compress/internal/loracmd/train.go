@@ -47,8 +47,9 @@ type Options struct {
 type Report struct {
 	Out string `json:"out"`
 	*lora.Report
-	Records lora.DataCounts `json:"records"`
-	Sources []Source        `json:"sources,omitempty"` // where the data are those of several files
+	BaseHash string          `json:"base_fingerprint"` // of the weights that were trained or adapted
+	Records  lora.DataCounts `json:"records"`
+	Sources  []Source        `json:"sources,omitempty"` // where the data are those of several files
 }
 
 // run is one run of the verb.
@@ -57,6 +58,7 @@ type run struct {
 	*cli.Job
 	o       *Options
 	model   *lm.Model
+	base    string // the model's fingerprint
 	data    corpus.Windows
 	count   lora.DataCounts // of all files
 	sources []Source
@@ -85,6 +87,9 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 	}
 	defer r.model.Close()
 
+	if r.base, err = r.model.Fingerprint(j.Ctx); err != nil {
+		return nil, err
+	}
 	if err := r.read(); err != nil {
 		return nil, err
 	}
