@@ -3,6 +3,7 @@ package method_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/linalg"
@@ -81,6 +82,22 @@ func TestWudi(t *testing.T) {
 				t.Errorf("%v: after many steps element %d is %v, want %v", shape, i, v, want)
 				break
 			}
+		}
+	}
+}
+
+// TestWudiStays: where no model has changed a matrix, it is the base's, by steps and in closed form, damped or not.
+func TestWudiStays(t *testing.T) {
+	for name, params := range map[string]recipe.Values{
+		"wudi": {"iterations": num(3), "rate": num(0.5)}, "wudi_closed": {"damping": num(0)},
+	} {
+		p := problem{method: name, shape: []int64{5, 4}, params: params}
+		p.base, p.models, _ = differences(rand.New(rand.NewPCG(1, 1)), 2, 5, 4)
+		for i := range p.models {
+			p.models[i] = p.base
+		}
+		if got := p.solve(t); !slices.Equal(got, p.base) {
+			t.Errorf("%s: models that are the base make %v of %v", name, got, p.base)
 		}
 	}
 }
