@@ -275,7 +275,7 @@ func (p *panelProduct) packRight(st *stage, c piece, s source, j, size int) int 
 	}
 
 	st.split.peak = 0
-	st.packRight(st.right, s, j)
+	st.packRight(st.right[:size], s, j)
 	return 1
 }
 

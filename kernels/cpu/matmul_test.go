@@ -418,6 +418,48 @@ func TestMatMulNonFinite(t *testing.T) {
 	}
 }
 
+// TestMatMulForgetsScratch: what an earlier product left in the scratch memory has no say in the choice of a kernel, and
+// so in the last bits.
+func TestMatMulForgetsScratch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	devices := allDevices(1)
+	for _, kind := range []orientation{nt, nn, tn} {
+		for _, typ := range weightTypes {
+			c := newCase(rng, kind, typ, 97, 130, 67, 1)
+			c.o.Precision = kernels.Exact
+			for _, d := range devices {
+				var first []float32
+				for _, left := range []uint32{0, 0x7f807f80, 0xffffffff} {
+					fillScratch(left)
+					dst := newMat(kernels.F32, c.m, c.n, 1)
+					c.run(d, dst)
+					if first == nil {
+						first = dst.Buf.F32()
+					}
+					for i, v := range dst.Buf.F32() {
+						if math.Float32bits(v) != math.Float32bits(first[i]) {
+							t.Fatalf("%v %v on %s: element %d is %v after %#x in the scratch memory and %v after zeros",
+								kind, typ, d.isa.names(), i, v, left, first[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// fillScratch fills the panels of the stage that the next piece of work takes.
+func fillScratch(v uint32) {
+	st := getStage(nil, nil)
+	for _, panels := range []*[]uint32{&st.left, &st.right, &st.spare} {
+		*panels = grow(*panels, 1<<18)
+		for i := range *panels {
+			(*panels)[i] = v
+		}
+	}
+	stages.Put(st)
+}
+
 func (c productCase) checkNonFinite(t *testing.T, devices []*Device, v float32, inWeight bool) {
 	t.Helper()
 	const p = 77
