@@ -97,13 +97,13 @@ def pruning(b, f):
     return lines + accuracies(f, "tasks ")
 
 
-def accuracies(f, prefix):
-    """Accuracy of each evaluated model, on the tasks that it has."""
+def accuracies(f, prefix, first="dense"):
+    """Accuracy of each evaluated model, on the tasks that it has; that which others are compared with first."""
     found = {name.removeprefix(prefix): x for name, x in f.items() if name.startswith(prefix)}
     if not found:
         return []
     names = list(next(iter(found.values()))["results"])
-    rows = [[model, *(cell(x["results"][t]) for t in names)] for model, x in sorted(found.items(), key=lambda i: i[0] != "dense")]
+    rows = [[model, *(cell(x["results"][t]) for t in names)] for model, x in sorted(found.items(), key=lambda i: i[0] != first)]
     counts = next(iter(found.values()))["n"]
     return ["", *table(["accuracy", *(f"{t.removeprefix('real_')} (n = {counts[t]})" for t in names)], rows), *commands(next(iter(found.values())))]
 
@@ -166,7 +166,8 @@ def merging(b, f):
     plot.bars(b.out / "merging.svg", "Nats a token lost against each expert, mean of three domains", sorted(bars, key=lambda x: x[1]))
     return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
             "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
-            "", "![what each way of merging loses](merging.svg)"]
+            "", "![what each way of merging loses](merging.svg)", "",
+            "Tasks that the model answers above chance and no expert was trained on:"] + accuracies(f, "tasks ", "base")
 
 
 def adapters(b, f):
@@ -227,9 +228,20 @@ def copied(title, file):
     return section
 
 
-def editing(b, f):
-    return ["## Editing", "", "See OUT/editing/study/out/report.html."] if f else []
+def printed(title, text, *pictures):
+    """A section whose table another script has printed."""
+    def section(b, f):
+        if "table" not in f:
+            return []
+        return [f"## {title}", "", text, "", *f["table"]["table"].splitlines(), *(f"\n![{title.lower()}]({p})" for p in pictures)]
+    return section
 
 
-SECTIONS = {"agree": agree, "pruning": pruning, "published": published, "healing": healing, "merging": merging, "evaluation": evaluation,
-            "speed": copied("Speed", "speed/peers/peers.md"), "adapters": adapters, "editing": editing, "search": search, "seven": seven}
+SECTIONS = {
+    "agree": agree, "pruning": pruning, "published": published,
+    "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same.", "front.svg"),
+    "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
+    "healing": healing, "merging": merging, "adapters": adapters,
+    "editing": printed("Editing", "What editing facts does to the rest; a star is what is significantly worse than the unedited model.", "editing.svg"),
+    "search": search, "evaluation": evaluation, "speed": copied("Speed", "speed/peers/peers.md"), "seven": seven,
+}

@@ -162,11 +162,14 @@ def published(b):
 def forms(b):
     """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
     b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
+    b.once("table", lambda: {"table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
+    shutil.copy(b.at("front", "front.svg"), b.out / "front.svg")
 
 
 def smaller(b):
     """layers, neurons, heads and channels left out, and healed (compare/heal.sh)"""
     b.script("heal.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("heal"), env={"NAMES": b.some("25|50", "depth-50"), "STEPS": str(b.some(40, 2)), "SAMPLES": str(b.some(16, 2)), "LIMIT": str(b.some(8, 2))})
+    b.once("table", lambda: {"table": b.script("healtable.py", b.at("heal"))})
 
 
 def healing(b):
@@ -251,6 +254,8 @@ def merging(b):
         judge(b, "base", b.model, domain)
         judge(b, f"expert {domain}", b.out / "experts" / domain, domain)
         judge(b, f"adapter {domain}", b.model, domain, "--adapter", b.out / "experts" / f"{domain}-lora")
+        able(b, f"expert {domain}", b.out / "experts" / domain)
+    able(b, "base", b.model)
 
     adapter = sum(size(b.out / "experts" / f"{n}-lora") for n in NAMES)
     b.once("bytes", lambda: {"base": size(b.model), "experts": sum(size(b.out / "experts" / n) for n in NAMES), "adapters": size(b.model) + adapter})
@@ -271,6 +276,14 @@ def merging(b):
         merged(b, method, recipe)
 
 
+ABLE = ["real_arc_easy", "real_piqa"]  # what the model answers above chance, and no expert was trained on
+ABLE_MERGES = ["linear", "task_arithmetic", "ties", "consensus", "mediate both", "mediate routed, 3 bits", "mediate routed, best of 2 %"]
+
+
+def able(b, name, folder):
+    b.accuracy(f"tasks {name}", folder, paths(b, ABLE), 100)
+
+
 def judge(b, name, folder, domain, *flags):
     b.answers(f"{name} on {domain}", folder, b.out / "experts" / f"{domain}.held.jsonl", *flags)
 
@@ -278,13 +291,16 @@ def judge(b, name, folder, domain, *flags):
 def merged(b, name, recipe):
     """Merges, measures on every domain, and frees the space."""
     folder = b.at("merged")
-    if all(b.at(f"{name} on {d}.json").exists() for d in NAMES):
+    wanted = [f"{name} on {d}" for d in NAMES] + [f"tasks {name}"] * (name in ABLE_MERGES)
+    if all(b.at(f"{w}.json").exists() for w in wanted):
         return
     remove(folder)
     took, _ = b.compress("merge", recipe, "--out", folder)
     b.once(f"made {name}", lambda: {**took, "bytes": size(folder)})
     for domain in NAMES:
         judge(b, name, folder, domain)
+    if name in ABLE_MERGES:
+        able(b, name, folder)
     remove(folder)
 
 
@@ -298,10 +314,12 @@ def adapters(b):
 
 
 def editing(b):
-    """what editing facts does to a model: ten editors, 1 to 100 facts (compare/study.py); COUNTS, EDITORS and SLICE as there"""
+    """what editing facts does to a model: eleven editors, 10 and 50 facts (compare/study.py); COUNTS, EDITORS and SLICE as there"""
     out = b.at("study")
-    b.script("study.py", b.model, b.data, out, env={"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else None)
-    b.once("editeval", lambda: b.compress("editeval", out / "study.yaml", "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
+    size = {"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else {"COUNTS": "10 50", "SLICE": "0.5", **os.environ}
+    b.script("study.py", b.model, b.data, out, env=size)
+    took = b.once("editeval", lambda: b.compress("editeval", out / "study.yaml", "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
+    b.once("table", lambda: {**took, "table": b.script("studytable.py", b.out / "editing.svg", out / "out")})
 
 
 def search(b):
