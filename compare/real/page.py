@@ -64,7 +64,7 @@ def agree(b, f):
 
 def pruning(b, f):
     dense, runs = None, []
-    for name in ("masks", "new masks"):
+    for name in (names := ("masks", "masks N:M", "new masks")):
         if name in f:
             dense = f[name]["report"]["dense"]
             runs += f[name]["report"]["runs"]
@@ -93,7 +93,7 @@ def pruning(b, f):
     lines += table(["method", *patterns, "CPU-seconds"], rows)
     chart = [(m, [(i, at[m, p]["ppl"]) for i, p in enumerate(patterns) if (m, p) in at and "@" not in m and ":" not in p]) for m in methods]
     plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], [c for c in chart if len(c[1]) > 1], log=True)
-    lines += commands(*(f[n] for n in ("masks", "new masks") if n in f)) + ["", "![perplexity after pruning](pruning.svg)"]
+    lines += commands(*(f[n] for n in names if n in f)) + ["", "![perplexity after pruning](pruning.svg)"]
     return lines + accuracies(f, "tasks ")
 
 

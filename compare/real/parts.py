@@ -96,7 +96,8 @@ def write_ids(b, text, path, rows, length):
 
 # Pruning.
 
-METHODS = "magnitude,wanda,ria,gblm,pruner-zero,sparsegpt,wanda@owl,wanda@alpha,wanda+dsnot,wanda+admm"
+METHODS = "magnitude,wanda,ria,gblm,pruner-zero,sparsegpt,wanda+dsnot,wanda+admm"
+DIVIDED, DIVIDED_GROUPS = ",wanda@owl,wanda@alpha", ",wanda@owl-mixed"  # the sparsity over matrices, and the N of N:M over blocks
 NEW_METHODS = "wanda+swaps,wanda+swaps+exact"
 TASK_METHODS = ["magnitude", "wanda", "pruner-zero", "sparsegpt"]
 FOUR = ["real_arc_easy", "real_piqa", "real_commonsense_qa", "real_lambada"]
@@ -115,7 +116,8 @@ def pruning(b):
             return b.report("prune", "compare", half(b), "--methods", methods, "--patterns", patterns, "--calib", calib, *calibration(b), "--ppl", test,
                             "--out", folder, *resume)
         return b.once(name, run)
-    compare("masks", METHODS, b.some("0.5,0.6,0.7,2:4,4:8", "0.5,0.6,2:4"))
+    compare("masks", METHODS + DIVIDED, b.some("0.5,0.6,0.7", "0.5,0.6"))
+    compare("masks N:M", METHODS + DIVIDED_GROUPS, b.some("2:4,4:8", "2:4"))
     compare("new masks", b.some(NEW_METHODS, "wanda+swaps"), "0.5,2:4")
 
     b.accuracy("tasks dense", half(b), paths(b, FOUR), 200)
