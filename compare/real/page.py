@@ -69,9 +69,10 @@ def families(b, f):
             continue
         tokens, logits = ([f[f"{name} {what}, {reading}"] for reading in ("folder", "file")] for what in ("tokens", "logits"))
         ppl = [f[f"{name} {which}"]["report"] for which in ("dense", "pruned")]
+        d = paired(*(p["window_nll"] for p in ppl))
         rows.append([name, licence, f"PyPI: `{wheels[0]}`" + (f" and {len(wheels) - 1} more" if wheels[1:] else ""), f"{tokens[0]['lines']} lines, {tokens[0]['tokens']:,} ids: " + ", ".join(str(t["same"]) for t in tokens) + " equal",
                      f"{logits[0]['positions']} positions, up to {logits[0]['scale']:.0f}: largest differences " + ", ".join(f"{g['largest']:.1e}" for g in logits)
-                     + "; the same top token at " + ", ".join(f"{100 * g['same_top']:.1f} %" for g in logits), ", ".join(f"{p['ppl']:.2f} ± {p['stderr']:.1f}" for p in ppl)])
+                     + "; the same top token at " + ", ".join(f"{100 * g['same_top']:.1f} %" for g in logits), ", ".join(f"{p['ppl']:.2f}" for p in ppl) + f" ({d['difference']:+.3f} ± {d['error']:.3f} nats a token, n = {d['n']})"])
     if not rows:
         return []
     return ["## Other models", "", "Each converted by this program, beside transformers on the folder that it wrote, and on the GGUF file as transformers reads it by itself. Perplexity on windows of 512 of WikiText-2's",

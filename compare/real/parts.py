@@ -134,7 +134,7 @@ def families(b):
 
         calib, test = b.at(f"{name}.calib.safetensors"), b.at(f"{name}.test.safetensors")
         write_ids(b, b.text("wikitext-2/valid.txt").read_text()[:60000], calib, b.some(16, 2), 512, folder)
-        write_ids(b, b.text("wikitext-2/test.txt").read_text()[:60000], test, b.some(16, 2), 512, folder)
+        write_ids(b, b.text("wikitext-2/test.txt").read_text()[:30000], test, b.some(8, 2), 512, folder)
         pruned = b.at(f"{name}-50")
         b.make(pruned, "prune", folder, "--method", "wanda", "--sparsity", 0.5, "--calib", calib, *calibration(b))
         for which, made in (("dense", folder), ("pruned", pruned)):
