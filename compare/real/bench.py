@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE.parent))
 import peers  # runs commands and watches their memory
 
 Failure = peers.Failure
-PACKAGES = ["torch==2.15.0", "transformers==5.23.0", "peft==0.21.2", "lm_eval==0.4.13", "safetensors", "numpy"]
+PACKAGES = ["torch==2.15.0", "transformers==5.23.0", "peft==0.21.2", "lm_eval==0.4.13", "gguf", "safetensors", "numpy"]
 
 
 class Bench:

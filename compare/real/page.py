@@ -62,6 +62,24 @@ def agree(b, f):
     return lines + table(["what", "how much", "result"], rows)
 
 
+def families(b, f):
+    rows = []
+    for name, (wheels, _, licence) in parts.FAMILIES.items():
+        if f"{name} pruned" not in f:
+            continue
+        tokens, logits = ([f[f"{name} {what}, {reading}"] for reading in ("folder", "file")] for what in ("tokens", "logits"))
+        ppl = [f[f"{name} {which}"]["report"] for which in ("dense", "pruned")]
+        d = paired(*(p["window_nll"] for p in ppl))
+        rows.append([name, licence, f"PyPI: `{wheels[0]}`" + (f" and {len(wheels) - 1} more" if wheels[1:] else ""), f"{tokens[0]['lines']} lines, {tokens[0]['tokens']:,} ids: " + ", ".join(str(t["same"]) for t in tokens) + " equal",
+                     f"{logits[0]['positions']} positions, up to {logits[0]['scale']:.0f}: largest differences " + ", ".join(f"{g['largest']:.1e}" for g in logits)
+                     + "; the same top token at " + ", ".join(f"{100 * g['same_top']:.1f} %" for g in logits), ", ".join(f"{p['ppl']:.2f}" for p in ppl) + f" ({d['difference']:+.3f} ± {d['error']:.3f} nats a token, n = {d['n']})"])
+    if not rows:
+        return []
+    return ["## Other models", "", "Each converted by this program, beside transformers on the folder that it wrote, and on the GGUF file as transformers reads it by itself. Perplexity on windows of 512 of WikiText-2's",
+            "test text, dense and with half of the weights taken out by Wanda (calibrated with 16 sequences of 512); a window begins with the token that the model's tokenizer puts before a text.", ""] + table(
+        ["model", "licence", "from", "token ids", "logits F32", "perplexity: dense, 50 %"], rows) + commands(*(f[name] for name in f if name.startswith("made ") or name.endswith("pruned")))
+
+
 def pruning(b, f):
     dense, runs = None, []
     for name in (names := ("masks", "masks N:M", "new masks")):
@@ -238,7 +256,7 @@ def printed(title, text, *pictures):
 
 
 SECTIONS = {
-    "agree": agree, "pruning": pruning, "published": published,
+    "agree": agree, "families": families, "pruning": pruning, "published": published,
     "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same.", "front.svg"),
     "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
     "healing": healing, "merging": merging, "adapters": adapters,

