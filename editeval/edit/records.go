@@ -115,6 +115,11 @@ func parse(data []byte, o ReadOptions) (*Set, error) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrFormat)
 	}
 
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors put it before the text
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, fmt.Errorf("%w: nothing in it", ErrFormat)
+	}
+
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw []map[string]json.RawMessage
 	if err := d.Decode(&raw); err != nil {

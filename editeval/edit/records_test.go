@@ -155,6 +155,9 @@ func TestRecordFaults(t *testing.T) {
 		`{}`:                    "not a JSON array",
 		`[] []`:                 "something after the array",
 		`[]`:                    "no records",
+		"\ufeff[]":              "no records", // a mark before the text is no part of it
+		"\ufeff \n":             "nothing in it",
+		"":                      "nothing in it",
 		`[{"a": 1}]`:            "record 0 has none of requested_rewrite",
 		"[{\"src\": \"\xff\"}]": "not UTF-8",
 		`[{"requested_rewrite": {"prompt": "{} {}", "subject": "a", "target_new": {"str": "b"}}}]`: "not exactly one {}",
