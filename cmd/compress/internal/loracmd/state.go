@@ -101,7 +101,7 @@ func marks(good []bool) [][]int32 {
 // result is what is read of a training.json.
 type result struct {
 	Flags  map[string]json.RawMessage
-	Inputs *Inputs // which earlier programs did not record, nor the model's fingerprint
+	Inputs *Inputs `json:"inputs"` // which earlier programs did not record, nor the model's fingerprint
 	Report
 }
 
@@ -188,7 +188,9 @@ func (r *run) otherInputs(done *result) (differ []string) {
 	other(done.BaseHash, r.base, "the model's weights are others")
 	other(done.Data.Hash, r.data.Hash, "the data's tokens are others")
 	if in := done.Inputs; in != nil {
-		other(in.Labels, r.inputs.Labels, "which tokens or answers of the data are learned is another choice")
+		if done.Data.Hash == r.data.Hash { // other tokens have other labels
+			other(in.Labels, r.inputs.Labels, "others of the data's tokens, or of its answers, are learned")
+		}
 		other(in.Eval, r.inputs.Eval, "the data of --eval are others")
 		other(in.Init, r.inputs.Init, "the adapter of --init is another")
 	}
