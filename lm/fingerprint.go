@@ -27,7 +27,9 @@ func (m *Model) Fingerprint(ctx context.Context) (string, error) {
 }
 
 // Fingerprint is [Model.Fingerprint] of a checkpoint that is not loaded.
-func Fingerprint(ctx context.Context, dir string) (string, error) { return FingerprintWith(ctx, dir, nil) }
+func Fingerprint(ctx context.Context, dir string) (string, error) {
+	return FingerprintWith(ctx, dir, nil)
+}
 
 // FingerprintWith is the [Fingerprint] that a checkpoint has with these bytes of some of its tensors, by name, in the
 // place of its own. A tensor that it does not have is an error.
