@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
@@ -132,6 +135,12 @@ func openShown(ctx context.Context, path string) (src *weights.Source, reason, e
 	src, err = weights.Open(ctx, path)
 	if err == nil {
 		return src, nil, nil
+	}
+
+	if st, failed := os.Stat(path); failed == nil && st.Mode().IsRegular() && filepath.Ext(path) != ".safetensors" &&
+		!weights.IsGGUF(path) {
+		return nil, nil, failure.Hinted(fmt.Errorf("%s: no model file", path), "folders in Hugging Face's form, "+
+			".safetensors files and GGUF files are read")
 	}
 
 	_, unknown := errors.AsType[*arch.ConfigError](err)

@@ -1,9 +1,12 @@
 package gp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // ParseLines reads formulas that the grammar allows, one on each line: in the notation of [Parse], or of [ParseJSON]
@@ -30,7 +33,12 @@ func (g Grammar) ParseLines(text string) ([]*Expr, error) {
 			return nil, fmt.Errorf("line %d, %w", n, err)
 		}
 		if e, err = g.Check(e, nil); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			err = fmt.Errorf("line %d: %w", n, err)
+			if errors.Is(err, ErrOnlyW) {
+				err = failure.Hinted(err, "a score of the weight alone ranks as magnitude does, which the search knows: "+
+					"add what flows in, such as abs(W) * X")
+			}
+			return nil, err
 		}
 		if !slices.ContainsFunc(list, e.Equal) {
 			list = append(list, e)

@@ -29,6 +29,7 @@ func TestParseLinesFaults(t *testing.T) {
 		"W*Y":             {"line 1, column 3:", ErrUnknown},
 		"\n\n{\"data\":":  {"line 3, byte ", ErrSyntax},
 		"W*X\n\nW*W":      {"line 3: ", ErrOnlyW},
+		"W":               {"line 1: ", ErrOnlyW},
 		"sqrt(X)":         {"line 1: ", ErrNoWeight},
 		"W*H":             {"line 1: ", ErrForbidden},
 		"(W - W)*X # W-W": {"line 1: ", ErrConstant},

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/internal/packed"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Fingerprint is the SHA-256, in hex, over config.json and every tensor's name, element type, shape and bytes
@@ -22,20 +23,26 @@ import (
 // decoded: an adapter that was trained on it fits the converted model, and an edited model without its edits is that.
 // Changes in memory do not count.
 func (m *Model) Fingerprint(ctx context.Context) (string, error) {
-	return m.print.get(func() (string, error) { return fingerprint(ctx, m.dir, m.source) })
+	return m.print.get(func() (string, error) { return fingerprint(ctx, m.dir, m.source, nil) })
 }
 
 // Fingerprint is [Model.Fingerprint] of a checkpoint that is not loaded.
 func Fingerprint(ctx context.Context, dir string) (string, error) {
+	return FingerprintWith(ctx, dir, nil)
+}
+
+// FingerprintWith is the [Fingerprint] that a checkpoint has with these bytes of some of its tensors, by name, in the
+// place of its own. A tensor that it does not have is an error.
+func FingerprintWith(ctx context.Context, dir string, tensors map[string][]byte) (string, error) {
 	source, err := weights.Open(ctx, dir)
 	if err != nil {
 		return "", err
 	}
 	defer source.Close()
-	return fingerprint(ctx, dir, source)
+	return fingerprint(ctx, dir, source, tensors)
 }
 
-func fingerprint(ctx context.Context, dir string, source *weights.Source) (string, error) {
+func fingerprint(ctx context.Context, dir string, source *weights.Source, with map[string][]byte) (string, error) {
 	config, err := readSmall(dir, "config.json")
 	if err != nil {
 		return "", err
@@ -50,11 +57,17 @@ func fingerprint(ctx context.Context, dir string, source *weights.Source) (strin
 		return "", err
 	}
 
-	return hashAll(ctx, config, tensors)
+	for name := range with {
+		if _, ok := tensors.Info(name); !ok {
+			return "", fmt.Errorf("%s: no tensor %q", dir, name)
+		}
+	}
+	return hashAll(ctx, config, tensors, with)
 }
 
-// hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes.
-func hashAll(ctx context.Context, config []byte, source *packed.Source) (string, error) {
+// hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes, which are
+// others of some.
+func hashAll(ctx context.Context, config []byte, source *packed.Source, with map[string][]byte) (string, error) {
 	// Sorted: the same tensors in other shards, or in another order, are the same model.
 	names := slices.Sorted(slices.Values(source.Names()))
 	sums := make([]string, len(names))
@@ -63,6 +76,11 @@ func hashAll(ctx context.Context, config []byte, source *packed.Source) (string,
 
 	for i, name := range names {
 		g.Go(func() (err error) {
+			if data, ok := with[name]; ok {
+				info, _ := source.Info(name)
+				sums[i] = describe(name, info, sha256.Sum256(data))
+				return nil
+			}
 			sums[i], err = hashTensor(ctx, source, name)
 			return err
 		})
@@ -98,12 +116,17 @@ func hashTensor(ctx context.Context, source *packed.Source, name string) (string
 		h.Write(buf[:n])
 		off += int64(n)
 		if errors.Is(err, io.EOF) {
-			return fmt.Sprintf("%q %s %v %x", name, info.DType, info.Shape, h.Sum(nil)), nil
+			return describe(name, info, [sha256.Size]byte(h.Sum(nil))), nil
 		}
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return "", err
 		}
 	}
+}
+
+// describe is the line of a tensor.
+func describe(name string, info safetensors.Info, sum [sha256.Size]byte) string {
+	return fmt.Sprintf("%q %s %v %x", name, info.DType, info.Shape, sum)
 }
 
 // onceHex is a fingerprint that is computed when it is first asked for, and kept unless that fails. The zero value

@@ -1,6 +1,10 @@
 package lora
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/delta"
@@ -24,6 +28,25 @@ var (
 type Adapter struct {
 	inner  *adapter.Adapter
 	report *Report // of its training
+}
+
+// Fingerprint is the SHA-256, in hex, over the adapter's settings and its parameters as they are, whatever base it names:
+// training changes it.
+func (a *Adapter) Fingerprint() (string, error) {
+	c := a.inner.Config
+	c.Base, c.BaseHash = "", ""
+	text, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+
+	h := sha256.New()
+	h.Write(text)
+	for _, p := range a.inner.Params() {
+		h.Write([]byte(p.Name))
+		h.Write(p.Value.Buf.Bytes())
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Open reads an adapter for an open model: PEFT's LoRA in all its variants, MiSS, GraLoRA and SHiRA, a native folder,

@@ -189,6 +189,9 @@ type CombineOptions struct {
 	DType     safetensors.DType // of the result; 0: F32
 	Overwrite bool              // replace an adapter that is there
 	Model     string            // folder of the base that the adapters must fit; "": they must fit each other
+	// AllowOtherBase takes adapters whose files say that they were trained on different weights; the result says of no
+	// base that it belongs to it.
+	AllowOtherBase bool
 }
 
 // CombineMethods lists the ways of combining adapters.
@@ -240,8 +243,8 @@ func combinedModules(list []combine.Named, c *combine.Result) []CombinedModule {
 
 // Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT,
 // with its results, and those in the common space of the changes (Core Space, KnOTS). The result's scale is 1. One
-// adapter with weight 1 comes back as it is. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or this
-// package's other ones.
+// adapter with weight 1 comes back as it is. Adapters that were trained on different weights are refused (ErrOtherBase)
+// unless that is allowed. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
 func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (*CombineReport, error) {
 	base, err := openBase(ctx, o.Model)
 	if err != nil {
@@ -263,6 +266,12 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		}
 	}
 
+	remark, known := apartBases(list)
+	if known && !o.AllowOtherBase {
+		return nil, failure.Hinted(fmt.Errorf("%w: %s", ErrOtherBase, remark),
+			"--allow-other-base takes them all the same")
+	}
+
 	c, err := combine.Run(ctx, list, combine.Options{
 		Method: o.Method, Weights: o.Weights, Density: o.Density, Sign: combine.Sign(o.Sign), Rank: o.Rank,
 		Seed: o.Seed, Threads: o.Threads,
@@ -272,8 +281,12 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 	}
 
 	r.did(list, c)
-	if remark := apartBases(list); remark != "" {
+	if remark != "" {
 		r.Notes = append(r.Notes, remark)
+	}
+	if o.Rank > 0 && c.Most < c.MaxRank() {
+		r.Notes = append(r.Notes, fmt.Sprintf("rank %d is more than the combined changes can have, %d: the rest of the "+
+			"factors is zeros", c.MaxRank(), c.Most))
 	}
 	r.Notes = lostIn(base, c.Adapter).note(r.Notes)
 	// PEFT has no mask: zeros of the base would fill in where such an adapter is loaded.

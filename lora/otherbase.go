@@ -83,8 +83,8 @@ func onStored(ctx context.Context, c *adapter.Config, base *adapter.Checkpoint) 
 }
 
 // apartBases is the remark about adapters of which one was trained on another base than the first: by fingerprints
-// where both have one, otherwise by the names of the folders. Their sum fits neither base.
-func apartBases(list []combine.Named) string {
+// where both have one, which is known, otherwise by the names of the folders. Their sum fits neither base.
+func apartBases(list []combine.Named) (remark string, known bool) {
 	first := list[0]
 	a := &first.Adapter.Config
 	for _, n := range list[1:] {
@@ -93,12 +93,12 @@ func apartBases(list []combine.Named) string {
 		case a.BaseHash != "" && b.BaseHash != "":
 			if a.BaseHash != b.BaseHash {
 				return fmt.Sprintf("%s and %s were trained on different bases: %.200q with fingerprint %.12s, and "+
-					"%.200q with %.12s; shapes fit", first.Name, n.Name, a.Base, a.BaseHash, b.Base, b.BaseHash)
+					"%.200q with %.12s; shapes fit", first.Name, n.Name, a.Base, a.BaseHash, b.Base, b.BaseHash), true
 			}
-		case a.Base != "" && b.Base != "" && filepath.Base(a.Base) != filepath.Base(b.Base):
-			return fmt.Sprintf("%s and %s name different bases, %.200q and %.200q; shapes fit", first.Name, n.Name,
+		case remark == "" && a.Base != "" && b.Base != "" && filepath.Base(a.Base) != filepath.Base(b.Base):
+			remark = fmt.Sprintf("%s and %s name different bases, %.200q and %.200q; shapes fit", first.Name, n.Name,
 				a.Base, b.Base)
 		}
 	}
-	return ""
+	return remark, false
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -107,8 +108,8 @@ func TestOtherName(t *testing.T) {
 	}
 }
 
-// TestCombineBases: adapters of different bases are combined, and that is said: by fingerprints, or by names where one
-// has none.
+// TestCombineBases: adapters of different bases are combined only where that is allowed, and it is said. Of a rank beyond
+// what changes can have, that is said.
 func TestCombineBases(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -130,7 +131,15 @@ func TestCombineBases(t *testing.T) {
 		for _, name := range strings.Split(list, "") {
 			dirs = append(dirs, at(name))
 		}
-		r, err := Combine(t.Context(), dirs, at("of"+list), CombineOptions{Method: "tsv_core"})
+		_, err := Combine(t.Context(), dirs, at("refused"+list), CombineOptions{Method: "tsv_core"})
+		if errors.Is(err, ErrOtherBase) != want || err != nil && !want {
+			t.Errorf("%s: %v", list, err)
+		}
+		if want && !strings.Contains(failure.Hint(err), "--allow-other-base") {
+			t.Errorf("%s: hint %q", list, failure.Hint(err))
+		}
+
+		r, err := Combine(t.Context(), dirs, at("of"+list), CombineOptions{Method: "tsv_core", AllowOtherBase: true})
 		if err != nil || strings.Contains(strings.Join(r.Notes, " "), "different bases") != want {
 			t.Errorf("%s: %+v %v", list, r, err)
 		}
@@ -139,5 +148,17 @@ func TestCombineBases(t *testing.T) {
 	r, err := Combine(t.Context(), []string{at("a")}, at("cut"), CombineOptions{Method: "svd", Rank: 1})
 	if err != nil || r.Rank != 1 || r.Method != "svd" {
 		t.Errorf("one adapter cut to rank 1: %+v %v", r, err)
+	}
+
+	for method, most := range map[string]string{"svd": "4", "dare_linear_svd": "96"} {
+		o := CombineOptions{Method: method, Rank: 1000}
+		if method != "svd" {
+			o.Density = 1
+		}
+		r, err = Combine(t.Context(), []string{at("a"), at("c")}, at(method), o)
+		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "1000 is more than the combined changes can have, "+
+			most) {
+			t.Errorf("%s: %+v %v", method, r, err)
+		}
 	}
 }

@@ -423,12 +423,12 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 	h := sha256.New()
 	h.Write(text)
 
-	// An adapter to start from has no hash of its own; its values are the hash.
 	if o.Init != nil {
-		for _, p := range o.Init.inner.Params() {
-			h.Write([]byte(p.Name))
-			h.Write(p.Value.Buf.Bytes())
+		init, err := o.Init.Fingerprint()
+		if err != nil {
+			return "", err
 		}
+		h.Write([]byte(init))
 	}
 
 	return hex.EncodeToString(h.Sum(nil)), nil

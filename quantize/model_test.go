@@ -78,16 +78,11 @@ func compare(t *testing.T, dense, got *weights.Source, name string, quantised bo
 	a, b := values(t, dense, name), values(t, got, name)
 	info, _ := dense.Info(name)
 	cols := int(info.Shape[len(info.Shape)-1])
+	whole := largestOf(a)
 	for i := 0; i < len(a); i += cols {
-		largest := float32(0)
-		for _, v := range a {
-			largest = max(largest, v, -v)
-		}
+		largest := whole
 		if s.Weights.Strategy != PerBlock && s.Weights.Strategy != PerTensorGroup {
-			largest = 0
-			for _, v := range a[i : i+cols] {
-				largest = max(largest, v, -v)
-			}
+			largest = largestOf(a[i : i+cols])
 		}
 		for j := i; j < i+cols; j++ {
 			d := math.Abs(float64(a[j] - b[j]))
@@ -96,6 +91,15 @@ func compare(t *testing.T, dense, got *weights.Source, name string, quantised bo
 			}
 		}
 	}
+}
+
+// largestOf is the largest of the numbers, by their absolute values.
+func largestOf(list []float32) float32 {
+	largest := float32(0)
+	for _, v := range list {
+		largest = max(largest, v, -v)
+	}
+	return largest
 }
 
 func values(t *testing.T, src *weights.Source, name string) []float32 {

@@ -95,6 +95,8 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Model, "model", "", "`MODEL` base model, needed where an adapter does not name its modules itself")
 	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
+	f.BoolVar(&o.OtherBase, "allow-other-base", false,
+		"accept adapters that were trained on different weights, if their shapes fit")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 	cli.Inputs(cmd, "model")

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -80,6 +81,9 @@ func find(name string) (method, error) {
 	}
 	if lower := strings.ToLower(name); slices.Contains(Methods(), lower) {
 		return method{}, fmt.Errorf("%w %.100q; did you mean %q?", ErrMethod, name, lower)
+	}
+	if near := strictyaml.Near(name, Methods()); near != "" {
+		return method{}, fmt.Errorf("%w %.100q; did you mean %q?", ErrMethod, name, near)
 	}
 	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
 }

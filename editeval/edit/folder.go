@@ -305,8 +305,10 @@ func (r *folderRun) open(ctx context.Context) error {
 	}
 
 	r.origin = journal.Model
-	r.e, err = Open(r.m, journal, true, r.o.Options)
-	return err
+	if r.e, err = Open(r.m, journal, true, r.o.Options); err != nil {
+		return err
+	}
+	return journal.belongs(ctx, r.m.Path())
 }
 
 // readJournal reads the journal of the checkpoint in a folder.

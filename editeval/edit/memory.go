@@ -1,12 +1,14 @@
 package edit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 )
@@ -19,7 +21,13 @@ type Memory struct {
 	Context []int32 // tokens before every prompt; none: no edit is in context
 
 	steps []Step // that wrote beside the weights
+	model string // fingerprint of the model before the first edit; empty: unknown
+	mixed bool   // other edits of the journal are in the weights
 }
+
+// ErrForeign: edits lie beside weights that they were not made for.
+var ErrForeign = failure.New("it was made for other weights, or another config.json, than lie here",
+	"edit this model itself, or remove edits.journal to go on without the edits")
 
 // ReadMemory reads the memory of the checkpoint in a folder: nil where it has no journal, or one whose edits
 // are all in the weights. Errors wrap [ErrJournal], or are those of the file.
@@ -51,6 +59,7 @@ func readMemory(r io.Reader) (*Memory, error) {
 		}
 
 		if !s.aside() {
+			m.mixed = m.mixed || s.Context == nil
 			return nil
 		}
 
@@ -74,6 +83,7 @@ func readMemory(r io.Reader) (*Memory, error) {
 		return nil, err
 	}
 
+	m.model = j.Model
 	return m, nil
 }
 
@@ -110,6 +120,49 @@ func (m *Memory) Attach(to *lm.Model) (undo func(), err error) {
 
 	return to.Attach(b, l.Name)
 }
+
+// Belongs returns an error that wraps [ErrForeign] where the memory was made for other weights than those of a model,
+// which are read whole: keys would be compared with what another model computes. A memory that does not say which model
+// it was made for belongs to any whose matrices it fits.
+func (m *Memory) Belongs(ctx context.Context, to *lm.Model) error {
+	if m.model == "" || len(m.steps) == 0 {
+		return nil
+	}
+
+	sum, err := to.Fingerprint(ctx)
+	if err != nil || sum == m.model {
+		return err
+	}
+	if m.mixed {
+		j, err := readJournal(to.Path())
+		if err != nil {
+			return err
+		}
+		return j.belongs(ctx, to.Path())
+	}
+	return foreign(to.Path())
+}
+
+// belongs returns an error that wraps [ErrForeign] where the checkpoint in a folder, without what its edits have
+// changed, is not the model that the journal began with.
+func (j *Journal) belongs(ctx context.Context, dir string) error {
+	if j.Model == "" {
+		return nil
+	}
+
+	before := map[string][]byte{}
+	for _, b := range j.bases {
+		before[b.Linear] = b.Data
+	}
+	sum, err := lm.FingerprintWith(ctx, dir, before)
+	if err == nil && sum != j.Model {
+		err = foreign(dir)
+	}
+	return err
+}
+
+// foreign says in which folder a journal is not that of its weights.
+func foreign(dir string) error { return fmt.Errorf("%s: %s: %w", dir, JournalName, ErrForeign) }
 
 // Describe says what the memory is, and how much it holds; empty where there is none.
 func (m *Memory) Describe() (name, size string) {

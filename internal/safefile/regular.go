@@ -120,6 +120,9 @@ func ReadIn(dir, name string, limit int64) ([]byte, error) {
 }
 
 func all(f *os.File, path string, limit int64) ([]byte, error) {
+	if st, err := f.Stat(); err == nil && st.IsDir() {
+		return nil, fmt.Errorf("%s: %w but a folder (HINT: name a file)", path, ErrNotRegular)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {
 		err = fmt.Errorf("%s: %w: more than %d bytes", path, ErrTooLarge, limit)

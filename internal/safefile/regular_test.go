@@ -39,6 +39,9 @@ func TestKinds(t *testing.T) {
 		}
 	}
 
+	if _, err := ReadFile(t.TempDir(), 10); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "folder") {
+		t.Error(err)
+	}
 	if _, err := ReadFile(os.DevNull, 10); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("device: %v", err)
 	}

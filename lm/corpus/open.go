@@ -3,6 +3,7 @@ package corpus
 import (
 	"bufio"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/parquet"
@@ -51,9 +53,10 @@ func temporary() (*File, error) {
 	return &File{File: f, release: release}, nil
 }
 
-// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files, and of the files that
-// a pattern such as data/train-*.parquet fits, it gives the records, file after file in the order of their names. The
-// errors wrap [ErrOptions], [ErrEmpty], those of reading Parquet, or are of the operating system.
+// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files or else of plain texts,
+// and of the files that a pattern such as data/train-*.parquet fits, it gives the records, file after file in the order
+// of their names; a plain text is one record. The errors wrap [ErrOptions], [ErrEmpty], [ErrUTF8], [ErrTooLarge], those
+// of reading Parquet, or are of the operating system.
 func Open(path string) (*File, error) {
 	files, err := parts(path)
 	if err != nil {
@@ -112,18 +115,22 @@ func ending(name string) string {
 	return filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz"))
 }
 
-// about are files that say what is in a folder of the datasets library or of a Hugging Face repository.
-var about = []string{"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"}
+// about are files that say what is in a folder of the datasets library or of a Hugging Face repository, or belong to a
+// tokenizer.
+var about = []string{
+	"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json",
+	"README.txt", "LICENSE.txt", "requirements.txt", "vocab.txt", "merges.txt",
+}
 
-// folder lists the data files of a folder.
+// folder lists the data files of a folder: those with records, or where there are none the plain texts, which beside
+// records are rather remarks about them.
 func folder(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 
-	var files []string
-	splits := map[string]bool{}
+	var files, texts []string
 	arrow := false
 	for _, e := range entries {
 		name := e.Name()
@@ -133,9 +140,18 @@ func folder(dir string) ([]string, error) {
 			arrow = true
 		case slices.Contains([]string{".parquet", ".jsonl", ".ndjson", ".json"}, end):
 			files = append(files, filepath.Join(dir, name))
-			if s := split(name); s != "" {
-				splits[s] = true
-			}
+		case end == ".txt":
+			texts = append(texts, filepath.Join(dir, name))
+		}
+	}
+
+	if len(files) == 0 && !arrow {
+		files = texts
+	}
+	splits := map[string]bool{}
+	for _, name := range files {
+		if s := split(filepath.Base(name)); s != "" {
+			splits[s] = true
 		}
 	}
 
@@ -144,8 +160,8 @@ func folder(dir string) ([]string, error) {
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: Arrow files, as datasets.save_to_disk writes them, are not read",
 			dir, ErrOptions), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
 	case len(files) == 0:
-		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl and .parquet files", dir, ErrOptions),
-			"name one file, or the folder in which they lie")
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl, .parquet and .txt files", dir,
+			ErrOptions), "name one file, or the folder in which they lie")
 	case len(splits) > 1:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder with the splits of a data set side by side", dir,
 			ErrOptions), "name the files of one of them by a pattern in quotes, such as '"+
@@ -170,8 +186,9 @@ func appendLines(w io.Writer, name string) error {
 	if ending(name) == ".parquet" {
 		return parquet.Lines(name, w)
 	}
-	if end := ending(name); end != ".jsonl" && end != ".ndjson" && end != ".json" {
-		return fmt.Errorf("%w: of several files, only the records of .jsonl and .parquet files are read", ErrOptions)
+	end := ending(name)
+	if end != ".jsonl" && end != ".ndjson" && end != ".json" && end != ".txt" {
+		return fmt.Errorf("%w: of several files, only .jsonl, .parquet and .txt files are read", ErrOptions)
 	}
 
 	f, err := safefile.Open(name)
@@ -195,12 +212,35 @@ func appendLines(w io.Writer, name string) error {
 			return err
 		}
 	}
+	if end == ".txt" {
+		return appendText(w, b)
+	}
 	last := &ends{w: w}
 	if _, err := io.Copy(last, b); err != nil || last.byte == '\n' {
 		return err
 	}
 	_, err = io.WriteString(w, "\n")
 	return err
+}
+
+// appendText writes a plain text as one record, and an empty one as none.
+func appendText(w io.Writer, r io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(r, maxRecord+1))
+	if err != nil || len(text) == 0 {
+		return err
+	}
+	if len(text) > maxRecord {
+		return fmt.Errorf("%w: a text of more than %d bytes among several (HINT: name this file alone)", ErrTooLarge,
+			maxRecord)
+	}
+	// What is no UTF-8 would be replaced by the encoder.
+	if !utf8.Valid(text) {
+		return fmt.Errorf("%w at byte %d", ErrUTF8, invalidAt(text))
+	}
+
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(map[string]string{"text": string(text)})
 }
 
 // ends passes on what is written, and keeps the last byte of it.

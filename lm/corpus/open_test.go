@@ -78,15 +78,38 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// TestFolderOfTexts: of a folder of plain texts, and of a pattern that they fit, each is one record, in the order of the names;
+// beside records texts are not read.
+func TestFolderOfTexts(t *testing.T) {
+	files := map[string]string{
+		"b.txt": "second\n\n\"text\" <of> two\nlines", "a.txt": "\ufefffirst", "c.txt": "", "README.txt": "no", "notes.md": "no",
+	}
+	want := []string{"first", "second\n\n\"text\" <of> two\nlines"}
+	dir := place(t, files)
+	for _, path := range []string{dir, filepath.Join(dir, "?.txt")} {
+		if got, err := read(path); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+
+	files["d.jsonl"] = `{"text": "a record"}`
+	if got, err := read(place(t, files)); err != nil || !slices.Equal(got, []string{"a record"}) {
+		t.Errorf("beside records: %q, %v", got, err)
+	}
+}
+
 // TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
 func TestFoldersThatCannotBe(t *testing.T) {
 	for want, files := range map[string]map[string]string{
-		"Arrow files":                     {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
-		"without .jsonl and .parquet":     {"notes.md": "x"},
-		"splits of a data set":            {"train-00000-of-00001.parquet": "x", "test-00000-of-00001.parquet": "x"},
-		"bad.parquet: bad Parquet file":   {"bad.parquet": "not one, but long enough"},
-		"bad.jsonl.gz: gzip: invalid":     {"bad.jsonl.gz": "not packed, but long enough"},
-		"line 1: bad record: none of the": {"a.jsonl": `{"question": "?"}`},
+		"Arrow files":                        {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
+		"without .jsonl, .parquet and":       {"notes.md": "x", "vocab.txt": "x"},
+		"bad.txt: not valid UTF-8 at byte 1": {"bad.txt": "a\xff"},
+		"nothing in it":                      {"empty.txt": ""},
+		"splits of a data set side":          {"train.txt": "x", "test.txt": "x"},
+		"splits of a data set":               {"train-00000-of-00001.parquet": "x", "test-00000-of-00001.parquet": "x"},
+		"bad.parquet: bad Parquet file":      {"bad.parquet": "not one, but long enough"},
+		"bad.jsonl.gz: gzip: invalid":        {"bad.jsonl.gz": "not packed, but long enough"},
+		"line 1: bad record: none of the":    {"a.jsonl": `{"question": "?"}`},
 	} {
 		_, err := read(place(t, files))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -544,6 +544,22 @@ func TestMediateBadInput(t *testing.T) {
 		}
 	}
 
+	// The same prompts in another order, and some twice, tell no experts apart.
+	prompts := t.TempDir()
+	for name, text := range map[string]string{
+		"a.jsonl": "\"one\"\n\"two\"\n", "b.jsonl": "\"two\"\n\"one\"\n\"two\"\n", "c.jsonl": "\"three\"\n\"two\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(prompts, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recipe := mediateRecipe(fmt.Sprintf("{router: {prompts: {news: %[1]s/a.jsonl, rumours: %[1]s/c.jsonl, sums: "+
+		"%[1]s/b.jsonl}}}", prompts), trio...)
+	_, same := models(t.Context(), parse(t, recipe), filepath.Join(t.TempDir(), "out"), merge.Options{})
+	if !errors.Is(same, ErrPrompts) || !strings.Contains(same.Error(), `experts "news" and "sums" are the same`) {
+		t.Errorf("the same prompts: %v", same)
+	}
+
 	dir, e := mediated(t, mediateRecipe("{select: {top_k: 1}}", trio...), merge.Options{})
 	if _, err := e.Weights(map[string]float64{"plays": 1}); !errors.Is(err, ErrUnknownExpert) {
 		t.Errorf("%v", err)

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge"
@@ -41,6 +43,10 @@ func (m *mediation) checkRouter(works bool) error {
 		}
 	}
 
+	if err := m.alike(); err != nil {
+		return err
+	}
+
 	if r.Foreign != "" {
 		if _, err := ReadPrompts(m.promptFile(r.Foreign)); err != nil {
 			return err
@@ -57,6 +63,33 @@ func (m *mediation) checkRouter(works bool) error {
 		return fmt.Errorf("%s: a router on %s needs a device: %w", m.Recipe.Path, r.Features, merge.ErrOption)
 	}
 
+	return nil
+}
+
+// alike refuses experts that have the same prompts, whatever their order and how often each stands there: nothing would
+// tell such experts apart.
+func (m *mediation) alike() error {
+	r := m.spec.Router
+	seen := map[string]string{}
+	for _, p := range r.Prompts {
+		path := m.promptFile(p.File)
+		key := path // features from outside
+		if r.Features != "external" {
+			list, err := ReadPrompts(path)
+			if err != nil {
+				return err
+			}
+			slices.Sort(list)
+			key = strings.Join(slices.Compact(list), "\x00")
+		}
+
+		if first, ok := seen[key]; ok {
+			return failure.Hinted(fmt.Errorf("%s: %w: those of experts %q and %q are the same, so that no router can tell "+
+				"the experts apart", m.Recipe.Path, router.ErrPrompts, first, p.Expert),
+				"give each expert prompts of its own task")
+		}
+		seen[key] = p.Expert
+	}
 	return nil
 }
 

@@ -113,6 +113,8 @@ type Result struct {
 	// Energy is, of each module, the fraction of the squared singular values that the rank keeps; nil where nothing
 	// was cut.
 	Energy []*float64
+	// Most is the largest rank that the changes can have; factors beyond it are zeros.
+	Most int
 }
 
 // Run combines adapters. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or [adapter.ErrBase] for
@@ -331,9 +333,29 @@ func (c *combiner) run(ctx context.Context) (*Result, error) {
 
 	return &Result{
 		Adapter: &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, Method: c.method.name,
-		Weights: c.weights, Energy: energy,
+		Weights: c.weights, Energy: energy, Most: c.most(),
 		Exact: c.method.name == "cat" || c.method.name == "linear" && len(c.list) == 1,
 	}, nil
+}
+
+// most is the largest rank that a change can have: the ranks of the adapters add up, unless the changes are thinned out
+// where they are written out.
+func (c *combiner) most() int {
+	sum := 0
+	for _, n := range c.list {
+		sum += largest(n.Adapter)
+	}
+	dense := c.method.space == fullSpace && c.method.prune != ""
+
+	most := 0
+	for _, m := range c.paths {
+		n := min(m.In, m.Out)
+		if !dense {
+			n = min(n, sum)
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // module combines the changes of one module: A [r, in], B [out, r].

@@ -161,8 +161,11 @@ func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
 		out.Value = r.Number(e.Value, e.Key)
 	case "top_fraction", "quantile":
 		out.Value = fraction(r, e.Value, e.Key)
+		if e.Key == "top_fraction" && e.Value.Text != "" && out.Value == 0 {
+			r.Add(e.Value.Place, strictyaml.ErrValue, "top_fraction 0 selects no layer; select: none says so")
+		}
 	case "top_k":
-		out.Value = float64(r.Int(e.Value, e.Key, 0, MaxLayers))
+		out.Value = float64(r.Int(e.Value, e.Key, 1, MaxLayers))
 	case "budget":
 		out.Bytes = byteCount(r, e.Value)
 	case "layers":

@@ -81,6 +81,8 @@ func TestMediateFaults(t *testing.T) {
 		"{granularty: layer}":                                 `unknown key "granularty"`,
 		"{metric: cosin}":                                     `not "cosin"`,
 		"{select: sigmoid}":                                   "select must be one of",
+		"{select: {top_fraction: 0}}":                         "top_fraction 0 selects no layer; select: none says so",
+		"{select: {top_k: 0}}":                                "top_k must be from 1 to",
 		"{select: {top: 3}}":                                  `r.yaml:4:23: unknown rule "top" in select`,
 		"{select: {top_k: 1, sigma: 1}}":                      "select must be a word or a map of one key",
 		"{select: {budget: much}}":                            `budget must be a number of bytes such as 500MB or 1GiB, not "much"`,

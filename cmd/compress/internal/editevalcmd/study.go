@@ -222,7 +222,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 		return s, cli.Usagef("experts %s: %s is no mediated folder", m.Experts, path)
 	}
 
-	if s.codebook, err = openmodel.EnterCodebook(model); err != nil {
+	if s.codebook, err = openmodel.EnterCodebook(j.Ctx, model); err != nil {
 		return s, err
 	}
 

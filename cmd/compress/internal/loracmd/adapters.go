@@ -297,7 +297,7 @@ type CombineOptions struct {
 	Method, Weights, Sign, Out, DType, Model string
 	Density                                  float64
 	Rank                                     int
-	Overwrite                                bool
+	Overwrite, OtherBase                     bool
 	Tensors                                  bool // print a line for each module
 }
 
@@ -325,7 +325,7 @@ func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
 	r, err := lora.Combine(j.Ctx, dirs, o.Out, lora.CombineOptions{
 		Method: o.Method, Weights: weights, Density: o.Density, Sign: o.Sign, Rank: o.Rank, Seed: j.Seed,
 		Threads: threads, DType: t,
-		Overwrite: o.Overwrite, Model: o.Model,
+		Overwrite: o.Overwrite, Model: o.Model, AllowOtherBase: o.OtherBase,
 	})
 	if err != nil {
 		return nil, err

@@ -98,7 +98,9 @@ func (r *run) drawn() string {
 
 // reported is the report of the verb, made of that of the training.
 func (r *run) reported(t *lora.Report) *Report {
-	return &Report{Out: r.o.Out, Report: t, BaseHash: r.base, Records: r.count, Sources: r.sources}
+	return &Report{
+		Out: r.o.Out, Report: t, BaseHash: r.base, Inputs: r.inputs, Records: r.count, Sources: r.sources,
+	}
 }
 
 // source is the file that a set of the data is from.

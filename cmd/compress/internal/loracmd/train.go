@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,7 @@ type Report struct {
 	Out string `json:"out"`
 	*lora.Report
 	BaseHash string          `json:"base_fingerprint"` // of the weights that were trained or adapted
+	Inputs   Inputs          `json:"inputs"`
 	Records  lora.DataCounts `json:"records"`
 	Sources  []Source        `json:"sources,omitempty"` // where the data are those of several files
 }
@@ -59,6 +61,7 @@ type run struct {
 	o       *Options
 	model   *lm.Model
 	base    string // the model's fingerprint
+	inputs  Inputs
 	data    corpus.Windows
 	count   lora.DataCounts // of all files
 	sources []Source
@@ -93,8 +96,8 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 	if err := r.read(); err != nil {
 		return nil, err
 	}
-	if err := r.earlier(); err != nil {
-		return nil, err
+	if done, err := r.earlier(); err != nil || done != nil {
+		return done, err
 	}
 	defer r.end()
 
@@ -267,6 +270,7 @@ func (r *run) read() error {
 	}
 
 	r.join(parts)
+	r.inputs.Labels = taught(r.data, r.o.Prefer)
 	if err := r.steps(); err != nil {
 		return err
 	}
@@ -277,6 +281,7 @@ func (r *run) read() error {
 			return err
 		}
 		r.o.Eval = &w
+		r.inputs.Eval = corpus.HashIDs(slices.Concat(w.IDs, w.Labels, marks(good)))
 		if r.o.Prefer != nil {
 			r.o.Prefer.EvalGood = good
 		}
@@ -284,6 +289,9 @@ func (r *run) read() error {
 
 	if r.o.Start != "" {
 		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
+			return err
+		}
+		if r.inputs.Init, err = r.o.Init.Fingerprint(); err != nil {
 			return err
 		}
 		if r.remark, err = r.o.Init.OtherBase(r.Ctx, r.model); err != nil {
@@ -393,8 +401,8 @@ func (r *run) record(put func(name string, data []byte) error) error {
 	return errors.Join(put("training.json", text), put("training.html", page))
 }
 
-// finish says what was done and removes the state.
-func (r *run) finish() error {
+// summary says what was trained and what came of it.
+func (r *run) summary() string {
 	d := r.done
 	last := d.Steps[len(d.Steps)-1]
 	steps := "one step"
@@ -402,21 +410,26 @@ func (r *run) finish() error {
 		steps = fmt.Sprintf("%d steps", n)
 	}
 
-	r.Printf("%s of %s parameters trained in %s, %.0f tokens/s; loss %.4f → %.4f", cli.Thousands(d.Trainable),
-		cli.Thousands(d.Base), steps, d.PerSecond, d.Steps[0].Loss, last.Loss)
+	text := fmt.Sprintf("%s of %s parameters trained in %s, %.0f tokens/s; loss %.4f → %.4f",
+		cli.Thousands(d.Trainable), cli.Thousands(d.Base), steps, d.PerSecond, d.Steps[0].Loss, last.Loss)
 
 	if n := len(d.Evals); n > 0 {
-		r.Printf("; held out %.4f", d.Evals[n-1].Loss)
+		text += fmt.Sprintf("; held out %.4f", d.Evals[n-1].Loss)
 		if d.Best > 0 {
-			r.Printf(", kept that of step %d", d.Best)
+			text += fmt.Sprintf(", kept that of step %d", d.Best)
 		}
 	}
 
 	if last.Rewards != nil {
-		r.Printf("; in the last step %s in %.0f %%", r.o.Preferring.right(), 100*last.Rewards.Accuracy)
+		text += fmt.Sprintf("; in the last step %s in %.0f %%", r.o.Preferring.right(), 100*last.Rewards.Accuracy)
 	}
+	return text
+}
 
-	r.Printf("; in %s\n", d.Out)
+// finish says what was done and removes the state.
+func (r *run) finish() error {
+	d := r.done
+	r.Printf("%s; in %s\n", r.summary(), d.Out)
 	for i, u := range d.Sets {
 		r.Printf("%s: %s %s (%.1f %%), %.2f epochs\n", d.source(i), cli.Thousands(int64(u.Drawn)), r.drawn(),
 			100*u.Share, u.Epochs)

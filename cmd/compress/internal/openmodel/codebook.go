@@ -21,9 +21,10 @@ var ErrBehind = errors.New("edits of this checkpoint (grace, wise, memoir, ike) 
 	"them)")
 
 // AttachCodebook lets the codebook or side memory of an edited checkpoint, if it has one, answer in a model that was
-// loaded from its folder. Facts in context are refused with [ErrContext].
+// loaded from its folder. Facts in context are refused with [ErrContext], and a memory that was made for other weights
+// with [edit.ErrForeign].
 func AttachCodebook(j *cli.Job, m *lm.Model) error {
-	remark, err := EnterCodebook(m)
+	remark, err := EnterCodebook(j.Ctx, m)
 	if remark != "" {
 		j.Remark("%s: %s", m.Path(), remark)
 	}
@@ -32,7 +33,7 @@ func AttachCodebook(j *cli.Job, m *lm.Model) error {
 
 // EnterCodebook is [AttachCodebook] that leaves to the caller where a reader learns of it: remark is empty where
 // nothing was attached.
-func EnterCodebook(m *lm.Model) (remark string, err error) {
+func EnterCodebook(ctx context.Context, m *lm.Model) (remark string, err error) {
 	mem, err := edit.ReadMemory(m.Path())
 	if err != nil || mem == nil {
 		return "", err
@@ -40,6 +41,9 @@ func EnterCodebook(m *lm.Model) (remark string, err error) {
 
 	if len(mem.Context) > 0 {
 		return "", fmt.Errorf("%s: %s: %w", m.Path(), edit.JournalName, ErrContext)
+	}
+	if err := mem.Belongs(ctx, m); err != nil {
+		return "", err
 	}
 	if _, err := mem.Attach(m); err != nil {
 		return "", fmt.Errorf("%s: %w", m.Path(), err)
