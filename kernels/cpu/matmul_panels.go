@@ -39,7 +39,7 @@ const (
 	leftPanels = 8         // the same of left panels of floats, which are narrower
 	fewPieces  = 8         // pieces that other operations make at least
 	sumsPad    = 16        // floats between two rows of a piece's sums
-	fetchMost  = 22        // left panels whose products take so little that the next right panel is fetched meanwhile
+	fetchMost  = 4         // see fetchNext
 )
 
 // panelProduct is one product in progress. It comes from a pool: a model's step makes hundreds, and none should cost an
@@ -360,10 +360,11 @@ func (p *panelProduct) multiplyPanels(st *stage, c, q piece, s source, right []u
 }
 
 // fetchNext says in the arguments of a kernel what is packed after the right panel of column j, and reports whether it
-// is to be fetched: where few left panels share it, and rows of it lie one after the other.
+// is to be fetched: where so few left panels share it, for each byte of an element, that their products take little more
+// time than the memory, and rows of it lie one after the other.
 func (p *panelProduct) fetchNext(st *stage, c piece, s source, j int) bool {
-	panels := c.hi - c.lo
-	if panels > fetchMost || s.op.kMajor {
+	panels, size := c.hi-c.lo, s.op.DType().Size()
+	if panels > fetchMost*size || s.op.kMajor {
 		return false
 	}
 
@@ -376,7 +377,6 @@ func (p *panelProduct) fetchNext(st *stage, c piece, s source, j int) bool {
 	if j >= s.op.Rows || k >= s.op.Cols {
 		return false
 	}
-	size := s.op.DType().Size()
 	st.args.fetch = uintptr(address(s.op.Mat, j, k))
 	st.args.fetchRow = s.op.Stride * size
 	st.args.fetchStep = pieces(16*size, panels)
