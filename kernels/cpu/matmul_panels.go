@@ -360,8 +360,8 @@ func (p *panelProduct) multiplyPanels(st *stage, c, q piece, s source, right []u
 }
 
 // fetchNext says in the arguments of a kernel what is packed after the right panel of column j, and reports whether it
-// is to be fetched: where so few left panels share it, for each byte of an element, that their products take little more
-// time than the memory, and rows of it lie one after the other.
+// is to be fetched: where so few left panels share it, for each byte of an element, that their products take little
+// more time than the memory, and rows of it lie one after the other.
 func (p *panelProduct) fetchNext(st *stage, c piece, s source, j int) bool {
 	panels, size := c.hi-c.lo, s.op.DType().Size()
 	if panels > fetchMost*size || s.op.kMajor {

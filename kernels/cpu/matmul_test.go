@@ -391,8 +391,8 @@ func transposed(m kernels.Mat) kernels.Mat {
 	return out
 }
 
-// TestFetchingIsTheSameBits: kernels that fetch the next panel meanwhile give the bits of those that do not, whatever the
-// edges of tiles, blocks and pieces, and products of few left panels take them.
+// TestFetchingIsTheSameBits: kernels that fetch the next panel meanwhile give the bits of those that do not, whatever
+// the edges of tiles, blocks and pieces, and products of few left panels take them.
 func TestFetchingIsTheSameBits(t *testing.T) {
 	d := deviceWith(detect("amx,avx512"), 1)
 	fetching, plain := d.matmuls(), d.matmuls()
@@ -411,7 +411,15 @@ func TestFetchingIsTheSameBits(t *testing.T) {
 	for _, c := range []struct {
 		m, n, k int
 		gap     int
-	}{{17, 16, 32, 0}, {18, 33, 40, 3}, {24, 1100, 300, 0}, {33, 100, 577, 5}, {48, 70, 513, 0}, {96, 70, 513, 0}, {97, 70, 300, 1}} {
+	}{
+		{17, 16, 32, 0},
+		{18, 33, 40, 3},
+		{24, 1100, 300, 0},
+		{33, 100, 577, 5},
+		{48, 70, 513, 0},
+		{96, 70, 513, 0},
+		{97, 70, 300, 1},
+	} {
 		for _, typ := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 			x, w := randomMat(rng, kernels.F32, c.m, c.k, c.gap), randomMat(rng, typ, c.n, c.k, c.gap)
 			got := randomMat(rng, kernels.F32, c.m, c.n, c.gap)
@@ -460,7 +468,7 @@ func TestMatMulNonFinite(t *testing.T) {
 	}
 }
 
-// TestMatMulForgetsScratch: what an earlier product left in the scratch memory has no say in the choice of a kernel, and
+// TestMatMulForgetsScratch: what an earlier product left in scratch memory has no say in the choice of a kernel, and
 // so in the last bits.
 func TestMatMulForgetsScratch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
