@@ -101,6 +101,9 @@ def units(text):
         return {"load": 2 if operands[0] == "q" else 1}
     if op.startswith("ld1r") or op == "ld1" and "[" in operands.split("}")[1][:2]:
         return {"load": 1, "vector": 1}
+    if op == "ld1":  # some registers, and the address moves on
+        first, last = operands[1 : operands.index("}")].replace(", ", "-").split("-")
+        return {"load": int(last[1 : last.index(".")]) - int(first[1 : first.index(".")]) + 1, "integer": 1}
     if op.startswith("ld") or op.startswith("prfm"):
         return {"load": 1}
     if op.startswith("st"):

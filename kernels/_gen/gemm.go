@@ -10,6 +10,9 @@ const (
 	argPanels
 	argAStep
 	argAcc
+	argFetch
+	argFetchRow
+	argFetchStep
 )
 
 // tileShape is a register tile of a micro-kernel: rows × (vecs vectors of lanes 32-bit elements).
@@ -30,6 +33,7 @@ func writeGemm(f *file) {
 	writeTile(f, "gemmF32AVX512", "float32", avx512, func(i int) { avx512.step(f, i, 3) })
 	avx2 := tileShape{rows: 6, vecs: 2, lanes: 8, reg: "Y"}
 	writeTile(f, "gemmF32AVX2", "float32", avx2, func(i int) { avx2.step(f, i, 2) })
+	writeFetchingTile(f, "gemmF32FetchAVX2", avx2)
 }
 
 // step multiplies the broadcast element i of the A column into row i; temps registers after the B vectors rotate.
@@ -76,6 +80,66 @@ It assumes that t.k > 0 and t.panels > 0.`, name, t.rows, t.vecs*t.lanes, unit)
 	f.op("ADDQ $%d, BX", t.rowBytes())
 	f.op("DECQ CX")
 	f.op("JNZ loop")
+	storeTile(f, t)
+	f.op("ADDQ R11, AX")
+	f.op("DECQ R10")
+	f.op("JNZ panel")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// fetchSteps is how many steps of k a fetching tile takes, one line each, before it goes on in the rows that it fetches.
+const fetchSteps = 16
+
+// writeFetchingTile is writeTile on floats, which fetches rows of the right operand's next panel into the second-level
+// cache meanwhile: where there are few panels of a, their products take no longer than the memory takes for it.
+func writeFetchingTile(f *file, name string, t tileShape) {
+	f.doc(`func %s(t *tileArgs)
+
+It does what gemmF32AVX2 does, and fetches what is said in tileArgs.`, name)
+
+	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
+	loadArgs(f)
+	f.op("MOVQ %d(DI), R14", argFetch)
+	f.label("panel")
+	for r := range t.rows * t.vecs {
+		f.op("VPXOR Y%d, Y%d, Y%d", r, r, r)
+	}
+	f.op("MOVQ AX, R13")
+	f.op("MOVQ R8, BX")
+	f.op("MOVQ R9, CX")
+	prefetchC(f, t)
+	f.op("MOVQ t+0(FP), DI")
+	f.op("MOVQ %d(DI), R12", argFetchRow)
+
+	f.label("chunk")
+	f.op("MOVQ t+0(FP), R11")
+	f.op("MOVQ R14, DI")
+	f.op("ADDQ %d(R11), R14", argFetchStep)
+	f.op("MOVQ $%d, R11", fetchSteps)
+	f.op("CMPQ CX, R11")
+	f.op("CMOVQLT CX, R11")
+	f.op("SUBQ R11, CX")
+	f.label("loop")
+	b := t.rows * t.vecs
+	for v := range t.vecs {
+		f.op("VMOVUPS %d(BX), Y%d", v*t.vecBytes(), b+v)
+	}
+	f.op("PREFETCHT1 (DI)")
+	for i := range t.rows {
+		t.step(f, i, 2)
+	}
+	f.op("ADDQ R12, DI")
+	f.op("ADDQ $%d, R13", t.rows*4)
+	f.op("ADDQ $%d, BX", t.rowBytes())
+	f.op("DECQ R11")
+	f.op("JNZ loop")
+	f.op("TESTQ CX, CX")
+	f.op("JNZ chunk")
+
+	f.op("MOVQ t+0(FP), DI")
+	f.op("MOVQ %d(DI), R11", argAStep)
+	f.op("MOVQ %d(DI), R12", argAcc)
 	storeTile(f, t)
 	f.op("ADDQ R11, AX")
 	f.op("DECQ R10")

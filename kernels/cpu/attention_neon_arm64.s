@@ -30,47 +30,44 @@ fours:
 	WORD $0xad410845 // ldp q5, q2, [x2, #32]
 	WORD $0xad420443 // ldp q3, q1, [x2, #64]
 	WORD $0xad4000a6 // ldp q6, q0, [x5]
-	WORD $0x6e26dcfe // fmul v30.4s, v7.4s, v6.4s
-	WORD $0x6e20dc9d // fmul v29.4s, v4.4s, v0.4s
+	WORD $0x6e26dcfb // fmul v27.4s, v7.4s, v6.4s
+	WORD $0x6e20dc9a // fmul v26.4s, v4.4s, v0.4s
 	WORD $0xad4100a6 // ldp q6, q0, [x5, #32]
-	WORD $0x6e26dcbc // fmul v28.4s, v5.4s, v6.4s
-	WORD $0x6e20dc5b // fmul v27.4s, v2.4s, v0.4s
+	WORD $0x6e26dcb9 // fmul v25.4s, v5.4s, v6.4s
+	WORD $0x6e20dc58 // fmul v24.4s, v2.4s, v0.4s
 	WORD $0xad4200a6 // ldp q6, q0, [x5, #64]
-	WORD $0x6e26dc7a // fmul v26.4s, v3.4s, v6.4s
-	WORD $0x6e20dc39 // fmul v25.4s, v1.4s, v0.4s
+	WORD $0x6e26dc77 // fmul v23.4s, v3.4s, v6.4s
+	WORD $0x6e20dc36 // fmul v22.4s, v1.4s, v0.4s
 	WORD $0xad4300a6 // ldp q6, q0, [x5, #96]
-	WORD $0x6e26dcf8 // fmul v24.4s, v7.4s, v6.4s
-	WORD $0x6e20dc97 // fmul v23.4s, v4.4s, v0.4s
+	WORD $0x6e26dcf5 // fmul v21.4s, v7.4s, v6.4s
+	WORD $0x6e20dc94 // fmul v20.4s, v4.4s, v0.4s
 	WORD $0xad4400a6 // ldp q6, q0, [x5, #128]
-	WORD $0x6e26dcb6 // fmul v22.4s, v5.4s, v6.4s
-	WORD $0x6e20dc55 // fmul v21.4s, v2.4s, v0.4s
+	WORD $0x6e26dcb3 // fmul v19.4s, v5.4s, v6.4s
+	WORD $0x6e20dc52 // fmul v18.4s, v2.4s, v0.4s
 	WORD $0xad4500a6 // ldp q6, q0, [x5, #160]
-	WORD $0x6e26dc74 // fmul v20.4s, v3.4s, v6.4s
-	WORD $0x6e20dc33 // fmul v19.4s, v1.4s, v0.4s
+	WORD $0x6e26dc71 // fmul v17.4s, v3.4s, v6.4s
+	WORD $0x6e20dc30 // fmul v16.4s, v1.4s, v0.4s
 	WORD $0xad4600a6 // ldp q6, q0, [x5, #192]
-	WORD $0x6e26dcf2 // fmul v18.4s, v7.4s, v6.4s
-	WORD $0x6e20dc91 // fmul v17.4s, v4.4s, v0.4s
+	WORD $0x6e26dcef // fmul v15.4s, v7.4s, v6.4s
+	WORD $0x6e20dc8e // fmul v14.4s, v4.4s, v0.4s
 	WORD $0xad4700a6 // ldp q6, q0, [x5, #224]
-	WORD $0x6e26dcb0 // fmul v16.4s, v5.4s, v6.4s
-	WORD $0x6e20dc4f // fmul v15.4s, v2.4s, v0.4s
+	WORD $0x6e26dcad // fmul v13.4s, v5.4s, v6.4s
+	WORD $0x6e20dc4c // fmul v12.4s, v2.4s, v0.4s
 	WORD $0xad4800a6 // ldp q6, q0, [x5, #256]
-	WORD $0x6e26dc6e // fmul v14.4s, v3.4s, v6.4s
-	WORD $0x6e20dc2d // fmul v13.4s, v1.4s, v0.4s
+	WORD $0x6e26dc6b // fmul v11.4s, v3.4s, v6.4s
+	WORD $0x6e20dc2a // fmul v10.4s, v1.4s, v0.4s
 	WORD $0xad4900a6 // ldp q6, q0, [x5, #288]
-	WORD $0x6e26dcec // fmul v12.4s, v7.4s, v6.4s
-	WORD $0x6e20dc8b // fmul v11.4s, v4.4s, v0.4s
+	WORD $0x6e26dce9 // fmul v9.4s, v7.4s, v6.4s
+	WORD $0x6e20dc88 // fmul v8.4s, v4.4s, v0.4s
 	WORD $0xad4a00a4 // ldp q4, q0, [x5, #320]
-	WORD $0x6e24dcaa // fmul v10.4s, v5.4s, v4.4s
-	WORD $0x6e20dc49 // fmul v9.4s, v2.4s, v0.4s
+	WORD $0x6e24dca7 // fmul v7.4s, v5.4s, v4.4s
+	WORD $0x6e20dc46 // fmul v6.4s, v2.4s, v0.4s
 	WORD $0xad4b00a2 // ldp q2, q0, [x5, #352]
-	WORD $0x6e22dc68 // fmul v8.4s, v3.4s, v2.4s
-	WORD $0x6e20dc27 // fmul v7.4s, v1.4s, v0.4s
+	WORD $0x6e22dc65 // fmul v5.4s, v3.4s, v2.4s
+	WORD $0x6e20dc24 // fmul v4.4s, v1.4s, v0.4s
 	B sums4
 
 fresh4:
-	WORD $0x4f00041e // movi v30.4s, #0x0
-	WORD $0x4f00041d // movi v29.4s, #0x0
-	WORD $0x4f00041c // movi v28.4s, #0x0
 	WORD $0x4f00041b // movi v27.4s, #0x0
 	WORD $0x4f00041a // movi v26.4s, #0x0
 	WORD $0x4f000419 // movi v25.4s, #0x0
@@ -92,6 +89,9 @@ fresh4:
 	WORD $0x4f000409 // movi v9.4s, #0x0
 	WORD $0x4f000408 // movi v8.4s, #0x0
 	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
 
 sums4:
 	SUBS $4, R1, R1
@@ -102,239 +102,224 @@ sums4:
 	BNE left
 
 across:
-	WORD $0x3dc00005 // ldr q5, [x0]
-	WORD $0x3cec6804 // ldr q4, [x0, x12]
-	WORD $0x3cee6803 // ldr q3, [x0, x14]
-	WORD $0x3cef6802 // ldr q2, [x0, x15]
-	WORD $0xad400061 // ldp q1, q0, [x3]
-	WORD $0x4f85103e // fmla v30.4s, v1.4s, v5.s[0]
-	WORD $0x4f85101d // fmla v29.4s, v0.4s, v5.s[0]
-	WORD $0x4fa51038 // fmla v24.4s, v1.4s, v5.s[1]
-	WORD $0x4fa51017 // fmla v23.4s, v0.4s, v5.s[1]
-	WORD $0x4f851832 // fmla v18.4s, v1.4s, v5.s[2]
-	WORD $0x4f851811 // fmla v17.4s, v0.4s, v5.s[2]
-	WORD $0x4fa5182c // fmla v12.4s, v1.4s, v5.s[3]
-	WORD $0x4fa5180b // fmla v11.4s, v0.4s, v5.s[3]
-	WORD $0xad410061 // ldp q1, q0, [x3, #32]
-	WORD $0x4f85103c // fmla v28.4s, v1.4s, v5.s[0]
-	WORD $0x4f85101b // fmla v27.4s, v0.4s, v5.s[0]
-	WORD $0x4fa51036 // fmla v22.4s, v1.4s, v5.s[1]
-	WORD $0x4fa51015 // fmla v21.4s, v0.4s, v5.s[1]
-	WORD $0x4f851830 // fmla v16.4s, v1.4s, v5.s[2]
-	WORD $0x4f85180f // fmla v15.4s, v0.4s, v5.s[2]
-	WORD $0x4fa5182a // fmla v10.4s, v1.4s, v5.s[3]
-	WORD $0x4fa51809 // fmla v9.4s, v0.4s, v5.s[3]
-	WORD $0xad420061 // ldp q1, q0, [x3, #64]
-	WORD $0x4f85103a // fmla v26.4s, v1.4s, v5.s[0]
-	WORD $0x4f851019 // fmla v25.4s, v0.4s, v5.s[0]
-	WORD $0x4fa51034 // fmla v20.4s, v1.4s, v5.s[1]
-	WORD $0x4fa51013 // fmla v19.4s, v0.4s, v5.s[1]
-	WORD $0x4f85182e // fmla v14.4s, v1.4s, v5.s[2]
-	WORD $0x4f85180d // fmla v13.4s, v0.4s, v5.s[2]
-	WORD $0x4fa51828 // fmla v8.4s, v1.4s, v5.s[3]
-	WORD $0x4fa51807 // fmla v7.4s, v0.4s, v5.s[3]
-	WORD $0xad430061 // ldp q1, q0, [x3, #96]
-	WORD $0x4f84103e // fmla v30.4s, v1.4s, v4.s[0]
-	WORD $0x4f84101d // fmla v29.4s, v0.4s, v4.s[0]
-	WORD $0x4fa41038 // fmla v24.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41017 // fmla v23.4s, v0.4s, v4.s[1]
-	WORD $0x4f841832 // fmla v18.4s, v1.4s, v4.s[2]
-	WORD $0x4f841811 // fmla v17.4s, v0.4s, v4.s[2]
-	WORD $0x4fa4182c // fmla v12.4s, v1.4s, v4.s[3]
-	WORD $0x4fa4180b // fmla v11.4s, v0.4s, v4.s[3]
-	WORD $0xad440061 // ldp q1, q0, [x3, #128]
-	WORD $0x4f84103c // fmla v28.4s, v1.4s, v4.s[0]
-	WORD $0x4f84101b // fmla v27.4s, v0.4s, v4.s[0]
-	WORD $0x4fa41036 // fmla v22.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41015 // fmla v21.4s, v0.4s, v4.s[1]
-	WORD $0x4f841830 // fmla v16.4s, v1.4s, v4.s[2]
-	WORD $0x4f84180f // fmla v15.4s, v0.4s, v4.s[2]
-	WORD $0x4fa4182a // fmla v10.4s, v1.4s, v4.s[3]
-	WORD $0x4fa41809 // fmla v9.4s, v0.4s, v4.s[3]
-	WORD $0xad450061 // ldp q1, q0, [x3, #160]
-	WORD $0x4f84103a // fmla v26.4s, v1.4s, v4.s[0]
-	WORD $0x4f841019 // fmla v25.4s, v0.4s, v4.s[0]
-	WORD $0x4fa41034 // fmla v20.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41013 // fmla v19.4s, v0.4s, v4.s[1]
-	WORD $0x4f84182e // fmla v14.4s, v1.4s, v4.s[2]
-	WORD $0x4f84180d // fmla v13.4s, v0.4s, v4.s[2]
-	WORD $0x4fa41828 // fmla v8.4s, v1.4s, v4.s[3]
-	WORD $0x4fa41807 // fmla v7.4s, v0.4s, v4.s[3]
-	WORD $0xad460061 // ldp q1, q0, [x3, #192]
-	WORD $0x4f83103e // fmla v30.4s, v1.4s, v3.s[0]
-	WORD $0x4f83101d // fmla v29.4s, v0.4s, v3.s[0]
-	WORD $0x4fa31038 // fmla v24.4s, v1.4s, v3.s[1]
-	WORD $0x4fa31017 // fmla v23.4s, v0.4s, v3.s[1]
-	WORD $0x4f831832 // fmla v18.4s, v1.4s, v3.s[2]
-	WORD $0x4f831811 // fmla v17.4s, v0.4s, v3.s[2]
-	WORD $0x4fa3182c // fmla v12.4s, v1.4s, v3.s[3]
-	WORD $0x4fa3180b // fmla v11.4s, v0.4s, v3.s[3]
-	WORD $0xad470061 // ldp q1, q0, [x3, #224]
-	WORD $0x4f83103c // fmla v28.4s, v1.4s, v3.s[0]
-	WORD $0x4f83101b // fmla v27.4s, v0.4s, v3.s[0]
-	WORD $0x4fa31036 // fmla v22.4s, v1.4s, v3.s[1]
-	WORD $0x4fa31015 // fmla v21.4s, v0.4s, v3.s[1]
-	WORD $0x4f831830 // fmla v16.4s, v1.4s, v3.s[2]
-	WORD $0x4f83180f // fmla v15.4s, v0.4s, v3.s[2]
-	WORD $0x4fa3182a // fmla v10.4s, v1.4s, v3.s[3]
-	WORD $0x4fa31809 // fmla v9.4s, v0.4s, v3.s[3]
-	WORD $0xad480061 // ldp q1, q0, [x3, #256]
-	WORD $0x4f83103a // fmla v26.4s, v1.4s, v3.s[0]
-	WORD $0x4f831019 // fmla v25.4s, v0.4s, v3.s[0]
-	WORD $0x4fa31034 // fmla v20.4s, v1.4s, v3.s[1]
-	WORD $0x4fa31013 // fmla v19.4s, v0.4s, v3.s[1]
-	WORD $0x4f83182e // fmla v14.4s, v1.4s, v3.s[2]
-	WORD $0x4f83180d // fmla v13.4s, v0.4s, v3.s[2]
-	WORD $0x4fa31828 // fmla v8.4s, v1.4s, v3.s[3]
-	WORD $0x4fa31807 // fmla v7.4s, v0.4s, v3.s[3]
-	WORD $0xad490061 // ldp q1, q0, [x3, #288]
-	WORD $0x4f82103e // fmla v30.4s, v1.4s, v2.s[0]
-	WORD $0x4f82101d // fmla v29.4s, v0.4s, v2.s[0]
-	WORD $0x4fa21038 // fmla v24.4s, v1.4s, v2.s[1]
-	WORD $0x4fa21017 // fmla v23.4s, v0.4s, v2.s[1]
-	WORD $0x4f821832 // fmla v18.4s, v1.4s, v2.s[2]
-	WORD $0x4f821811 // fmla v17.4s, v0.4s, v2.s[2]
-	WORD $0x4fa2182c // fmla v12.4s, v1.4s, v2.s[3]
-	WORD $0x4fa2180b // fmla v11.4s, v0.4s, v2.s[3]
-	WORD $0xad4a0061 // ldp q1, q0, [x3, #320]
-	WORD $0x4f82103c // fmla v28.4s, v1.4s, v2.s[0]
-	WORD $0x4f82101b // fmla v27.4s, v0.4s, v2.s[0]
-	WORD $0x4fa21036 // fmla v22.4s, v1.4s, v2.s[1]
-	WORD $0x4fa21015 // fmla v21.4s, v0.4s, v2.s[1]
-	WORD $0x4f821830 // fmla v16.4s, v1.4s, v2.s[2]
-	WORD $0x4f82180f // fmla v15.4s, v0.4s, v2.s[2]
-	WORD $0x4fa2182a // fmla v10.4s, v1.4s, v2.s[3]
-	WORD $0x4fa21809 // fmla v9.4s, v0.4s, v2.s[3]
-	WORD $0xad4b0061 // ldp q1, q0, [x3, #352]
-	WORD $0x4f82103a // fmla v26.4s, v1.4s, v2.s[0]
-	WORD $0x4f821019 // fmla v25.4s, v0.4s, v2.s[0]
-	WORD $0x4fa21034 // fmla v20.4s, v1.4s, v2.s[1]
-	WORD $0x4fa21013 // fmla v19.4s, v0.4s, v2.s[1]
-	WORD $0x4f82182e // fmla v14.4s, v1.4s, v2.s[2]
-	WORD $0x4f82180d // fmla v13.4s, v0.4s, v2.s[2]
-	WORD $0x4fa21828 // fmla v8.4s, v1.4s, v2.s[3]
-	WORD $0x4fa21807 // fmla v7.4s, v0.4s, v2.s[3]
+	WORD $0x3dc0001f // ldr q31, [x0]
+	WORD $0x3cec681e // ldr q30, [x0, x12]
+	WORD $0x3cee681d // ldr q29, [x0, x14]
+	WORD $0x3cef681c // ldr q28, [x0, x15]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9f101b // fmla v27.4s, v0.4s, v31.s[0]
+	WORD $0x4fbf1015 // fmla v21.4s, v0.4s, v31.s[1]
+	WORD $0x4f9f180f // fmla v15.4s, v0.4s, v31.s[2]
+	WORD $0x4fbf1809 // fmla v9.4s, v0.4s, v31.s[3]
+	WORD $0x4f9f103a // fmla v26.4s, v1.4s, v31.s[0]
+	WORD $0x4fbf1034 // fmla v20.4s, v1.4s, v31.s[1]
+	WORD $0x4f9f182e // fmla v14.4s, v1.4s, v31.s[2]
+	WORD $0x4fbf1828 // fmla v8.4s, v1.4s, v31.s[3]
+	WORD $0x4f9f1059 // fmla v25.4s, v2.4s, v31.s[0]
+	WORD $0x4fbf1053 // fmla v19.4s, v2.4s, v31.s[1]
+	WORD $0x4f9f184d // fmla v13.4s, v2.4s, v31.s[2]
+	WORD $0x4fbf1847 // fmla v7.4s, v2.4s, v31.s[3]
+	WORD $0x4f9f1078 // fmla v24.4s, v3.4s, v31.s[0]
+	WORD $0x4fbf1072 // fmla v18.4s, v3.4s, v31.s[1]
+	WORD $0x4f9f186c // fmla v12.4s, v3.4s, v31.s[2]
+	WORD $0x4fbf1866 // fmla v6.4s, v3.4s, v31.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9f1017 // fmla v23.4s, v0.4s, v31.s[0]
+	WORD $0x4fbf1011 // fmla v17.4s, v0.4s, v31.s[1]
+	WORD $0x4f9f180b // fmla v11.4s, v0.4s, v31.s[2]
+	WORD $0x4fbf1805 // fmla v5.4s, v0.4s, v31.s[3]
+	WORD $0x4f9f1036 // fmla v22.4s, v1.4s, v31.s[0]
+	WORD $0x4fbf1030 // fmla v16.4s, v1.4s, v31.s[1]
+	WORD $0x4f9f182a // fmla v10.4s, v1.4s, v31.s[2]
+	WORD $0x4fbf1824 // fmla v4.4s, v1.4s, v31.s[3]
+	WORD $0x4f9e105b // fmla v27.4s, v2.4s, v30.s[0]
+	WORD $0x4fbe1055 // fmla v21.4s, v2.4s, v30.s[1]
+	WORD $0x4f9e184f // fmla v15.4s, v2.4s, v30.s[2]
+	WORD $0x4fbe1849 // fmla v9.4s, v2.4s, v30.s[3]
+	WORD $0x4f9e107a // fmla v26.4s, v3.4s, v30.s[0]
+	WORD $0x4fbe1074 // fmla v20.4s, v3.4s, v30.s[1]
+	WORD $0x4f9e186e // fmla v14.4s, v3.4s, v30.s[2]
+	WORD $0x4fbe1868 // fmla v8.4s, v3.4s, v30.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9e1019 // fmla v25.4s, v0.4s, v30.s[0]
+	WORD $0x4fbe1013 // fmla v19.4s, v0.4s, v30.s[1]
+	WORD $0x4f9e180d // fmla v13.4s, v0.4s, v30.s[2]
+	WORD $0x4fbe1807 // fmla v7.4s, v0.4s, v30.s[3]
+	WORD $0x4f9e1038 // fmla v24.4s, v1.4s, v30.s[0]
+	WORD $0x4fbe1032 // fmla v18.4s, v1.4s, v30.s[1]
+	WORD $0x4f9e182c // fmla v12.4s, v1.4s, v30.s[2]
+	WORD $0x4fbe1826 // fmla v6.4s, v1.4s, v30.s[3]
+	WORD $0x4f9e1057 // fmla v23.4s, v2.4s, v30.s[0]
+	WORD $0x4fbe1051 // fmla v17.4s, v2.4s, v30.s[1]
+	WORD $0x4f9e184b // fmla v11.4s, v2.4s, v30.s[2]
+	WORD $0x4fbe1845 // fmla v5.4s, v2.4s, v30.s[3]
+	WORD $0x4f9e1076 // fmla v22.4s, v3.4s, v30.s[0]
+	WORD $0x4fbe1070 // fmla v16.4s, v3.4s, v30.s[1]
+	WORD $0x4f9e186a // fmla v10.4s, v3.4s, v30.s[2]
+	WORD $0x4fbe1864 // fmla v4.4s, v3.4s, v30.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9d101b // fmla v27.4s, v0.4s, v29.s[0]
+	WORD $0x4fbd1015 // fmla v21.4s, v0.4s, v29.s[1]
+	WORD $0x4f9d180f // fmla v15.4s, v0.4s, v29.s[2]
+	WORD $0x4fbd1809 // fmla v9.4s, v0.4s, v29.s[3]
+	WORD $0x4f9d103a // fmla v26.4s, v1.4s, v29.s[0]
+	WORD $0x4fbd1034 // fmla v20.4s, v1.4s, v29.s[1]
+	WORD $0x4f9d182e // fmla v14.4s, v1.4s, v29.s[2]
+	WORD $0x4fbd1828 // fmla v8.4s, v1.4s, v29.s[3]
+	WORD $0x4f9d1059 // fmla v25.4s, v2.4s, v29.s[0]
+	WORD $0x4fbd1053 // fmla v19.4s, v2.4s, v29.s[1]
+	WORD $0x4f9d184d // fmla v13.4s, v2.4s, v29.s[2]
+	WORD $0x4fbd1847 // fmla v7.4s, v2.4s, v29.s[3]
+	WORD $0x4f9d1078 // fmla v24.4s, v3.4s, v29.s[0]
+	WORD $0x4fbd1072 // fmla v18.4s, v3.4s, v29.s[1]
+	WORD $0x4f9d186c // fmla v12.4s, v3.4s, v29.s[2]
+	WORD $0x4fbd1866 // fmla v6.4s, v3.4s, v29.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9d1017 // fmla v23.4s, v0.4s, v29.s[0]
+	WORD $0x4fbd1011 // fmla v17.4s, v0.4s, v29.s[1]
+	WORD $0x4f9d180b // fmla v11.4s, v0.4s, v29.s[2]
+	WORD $0x4fbd1805 // fmla v5.4s, v0.4s, v29.s[3]
+	WORD $0x4f9d1036 // fmla v22.4s, v1.4s, v29.s[0]
+	WORD $0x4fbd1030 // fmla v16.4s, v1.4s, v29.s[1]
+	WORD $0x4f9d182a // fmla v10.4s, v1.4s, v29.s[2]
+	WORD $0x4fbd1824 // fmla v4.4s, v1.4s, v29.s[3]
+	WORD $0x4f9c105b // fmla v27.4s, v2.4s, v28.s[0]
+	WORD $0x4fbc1055 // fmla v21.4s, v2.4s, v28.s[1]
+	WORD $0x4f9c184f // fmla v15.4s, v2.4s, v28.s[2]
+	WORD $0x4fbc1849 // fmla v9.4s, v2.4s, v28.s[3]
+	WORD $0x4f9c107a // fmla v26.4s, v3.4s, v28.s[0]
+	WORD $0x4fbc1074 // fmla v20.4s, v3.4s, v28.s[1]
+	WORD $0x4f9c186e // fmla v14.4s, v3.4s, v28.s[2]
+	WORD $0x4fbc1868 // fmla v8.4s, v3.4s, v28.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9c1019 // fmla v25.4s, v0.4s, v28.s[0]
+	WORD $0x4fbc1013 // fmla v19.4s, v0.4s, v28.s[1]
+	WORD $0x4f9c180d // fmla v13.4s, v0.4s, v28.s[2]
+	WORD $0x4fbc1807 // fmla v7.4s, v0.4s, v28.s[3]
+	WORD $0x4f9c1038 // fmla v24.4s, v1.4s, v28.s[0]
+	WORD $0x4fbc1032 // fmla v18.4s, v1.4s, v28.s[1]
+	WORD $0x4f9c182c // fmla v12.4s, v1.4s, v28.s[2]
+	WORD $0x4fbc1826 // fmla v6.4s, v1.4s, v28.s[3]
+	WORD $0x4f9c1057 // fmla v23.4s, v2.4s, v28.s[0]
+	WORD $0x4fbc1051 // fmla v17.4s, v2.4s, v28.s[1]
+	WORD $0x4f9c184b // fmla v11.4s, v2.4s, v28.s[2]
+	WORD $0x4fbc1845 // fmla v5.4s, v2.4s, v28.s[3]
+	WORD $0x4f9c1076 // fmla v22.4s, v3.4s, v28.s[0]
+	WORD $0x4fbc1070 // fmla v16.4s, v3.4s, v28.s[1]
+	WORD $0x4f9c186a // fmla v10.4s, v3.4s, v28.s[2]
+	WORD $0x4fbc1864 // fmla v4.4s, v3.4s, v28.s[3]
 	ADD R12<<2, R0, R0
-	ADD $384, R3, R3
 	SUBS $4, R1, R1
 	BGE across
 	B left
 
 along:
-	WORD $0x3dc00005 // ldr q5, [x0]
-	WORD $0x3ce86804 // ldr q4, [x0, x8]
-	WORD $0x3cea6803 // ldr q3, [x0, x10]
-	WORD $0x3ce96802 // ldr q2, [x0, x9]
-	WORD $0xad400061 // ldp q1, q0, [x3]
-	WORD $0x4f85103e // fmla v30.4s, v1.4s, v5.s[0]
-	WORD $0x4f85101d // fmla v29.4s, v0.4s, v5.s[0]
-	WORD $0x4f841038 // fmla v24.4s, v1.4s, v4.s[0]
-	WORD $0x4f841017 // fmla v23.4s, v0.4s, v4.s[0]
-	WORD $0x4f831032 // fmla v18.4s, v1.4s, v3.s[0]
-	WORD $0x4f831011 // fmla v17.4s, v0.4s, v3.s[0]
-	WORD $0x4f82102c // fmla v12.4s, v1.4s, v2.s[0]
-	WORD $0x4f82100b // fmla v11.4s, v0.4s, v2.s[0]
-	WORD $0xad410061 // ldp q1, q0, [x3, #32]
-	WORD $0x4f85103c // fmla v28.4s, v1.4s, v5.s[0]
-	WORD $0x4f85101b // fmla v27.4s, v0.4s, v5.s[0]
-	WORD $0x4f841036 // fmla v22.4s, v1.4s, v4.s[0]
-	WORD $0x4f841015 // fmla v21.4s, v0.4s, v4.s[0]
-	WORD $0x4f831030 // fmla v16.4s, v1.4s, v3.s[0]
-	WORD $0x4f83100f // fmla v15.4s, v0.4s, v3.s[0]
-	WORD $0x4f82102a // fmla v10.4s, v1.4s, v2.s[0]
-	WORD $0x4f821009 // fmla v9.4s, v0.4s, v2.s[0]
-	WORD $0xad420061 // ldp q1, q0, [x3, #64]
-	WORD $0x4f85103a // fmla v26.4s, v1.4s, v5.s[0]
-	WORD $0x4f851019 // fmla v25.4s, v0.4s, v5.s[0]
-	WORD $0x4f841034 // fmla v20.4s, v1.4s, v4.s[0]
-	WORD $0x4f841013 // fmla v19.4s, v0.4s, v4.s[0]
-	WORD $0x4f83102e // fmla v14.4s, v1.4s, v3.s[0]
-	WORD $0x4f83100d // fmla v13.4s, v0.4s, v3.s[0]
-	WORD $0x4f821028 // fmla v8.4s, v1.4s, v2.s[0]
-	WORD $0x4f821007 // fmla v7.4s, v0.4s, v2.s[0]
-	WORD $0xad430061 // ldp q1, q0, [x3, #96]
-	WORD $0x4fa5103e // fmla v30.4s, v1.4s, v5.s[1]
-	WORD $0x4fa5101d // fmla v29.4s, v0.4s, v5.s[1]
-	WORD $0x4fa41038 // fmla v24.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41017 // fmla v23.4s, v0.4s, v4.s[1]
-	WORD $0x4fa31032 // fmla v18.4s, v1.4s, v3.s[1]
-	WORD $0x4fa31011 // fmla v17.4s, v0.4s, v3.s[1]
-	WORD $0x4fa2102c // fmla v12.4s, v1.4s, v2.s[1]
-	WORD $0x4fa2100b // fmla v11.4s, v0.4s, v2.s[1]
-	WORD $0xad440061 // ldp q1, q0, [x3, #128]
-	WORD $0x4fa5103c // fmla v28.4s, v1.4s, v5.s[1]
-	WORD $0x4fa5101b // fmla v27.4s, v0.4s, v5.s[1]
-	WORD $0x4fa41036 // fmla v22.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41015 // fmla v21.4s, v0.4s, v4.s[1]
-	WORD $0x4fa31030 // fmla v16.4s, v1.4s, v3.s[1]
-	WORD $0x4fa3100f // fmla v15.4s, v0.4s, v3.s[1]
-	WORD $0x4fa2102a // fmla v10.4s, v1.4s, v2.s[1]
-	WORD $0x4fa21009 // fmla v9.4s, v0.4s, v2.s[1]
-	WORD $0xad450061 // ldp q1, q0, [x3, #160]
-	WORD $0x4fa5103a // fmla v26.4s, v1.4s, v5.s[1]
-	WORD $0x4fa51019 // fmla v25.4s, v0.4s, v5.s[1]
-	WORD $0x4fa41034 // fmla v20.4s, v1.4s, v4.s[1]
-	WORD $0x4fa41013 // fmla v19.4s, v0.4s, v4.s[1]
-	WORD $0x4fa3102e // fmla v14.4s, v1.4s, v3.s[1]
-	WORD $0x4fa3100d // fmla v13.4s, v0.4s, v3.s[1]
-	WORD $0x4fa21028 // fmla v8.4s, v1.4s, v2.s[1]
-	WORD $0x4fa21007 // fmla v7.4s, v0.4s, v2.s[1]
-	WORD $0xad460061 // ldp q1, q0, [x3, #192]
-	WORD $0x4f85183e // fmla v30.4s, v1.4s, v5.s[2]
-	WORD $0x4f85181d // fmla v29.4s, v0.4s, v5.s[2]
-	WORD $0x4f841838 // fmla v24.4s, v1.4s, v4.s[2]
-	WORD $0x4f841817 // fmla v23.4s, v0.4s, v4.s[2]
-	WORD $0x4f831832 // fmla v18.4s, v1.4s, v3.s[2]
-	WORD $0x4f831811 // fmla v17.4s, v0.4s, v3.s[2]
-	WORD $0x4f82182c // fmla v12.4s, v1.4s, v2.s[2]
-	WORD $0x4f82180b // fmla v11.4s, v0.4s, v2.s[2]
-	WORD $0xad470061 // ldp q1, q0, [x3, #224]
-	WORD $0x4f85183c // fmla v28.4s, v1.4s, v5.s[2]
-	WORD $0x4f85181b // fmla v27.4s, v0.4s, v5.s[2]
-	WORD $0x4f841836 // fmla v22.4s, v1.4s, v4.s[2]
-	WORD $0x4f841815 // fmla v21.4s, v0.4s, v4.s[2]
-	WORD $0x4f831830 // fmla v16.4s, v1.4s, v3.s[2]
-	WORD $0x4f83180f // fmla v15.4s, v0.4s, v3.s[2]
-	WORD $0x4f82182a // fmla v10.4s, v1.4s, v2.s[2]
-	WORD $0x4f821809 // fmla v9.4s, v0.4s, v2.s[2]
-	WORD $0xad480061 // ldp q1, q0, [x3, #256]
-	WORD $0x4f85183a // fmla v26.4s, v1.4s, v5.s[2]
-	WORD $0x4f851819 // fmla v25.4s, v0.4s, v5.s[2]
-	WORD $0x4f841834 // fmla v20.4s, v1.4s, v4.s[2]
-	WORD $0x4f841813 // fmla v19.4s, v0.4s, v4.s[2]
-	WORD $0x4f83182e // fmla v14.4s, v1.4s, v3.s[2]
-	WORD $0x4f83180d // fmla v13.4s, v0.4s, v3.s[2]
-	WORD $0x4f821828 // fmla v8.4s, v1.4s, v2.s[2]
-	WORD $0x4f821807 // fmla v7.4s, v0.4s, v2.s[2]
-	WORD $0xad490061 // ldp q1, q0, [x3, #288]
-	WORD $0x4fa5183e // fmla v30.4s, v1.4s, v5.s[3]
-	WORD $0x4fa5181d // fmla v29.4s, v0.4s, v5.s[3]
-	WORD $0x4fa41838 // fmla v24.4s, v1.4s, v4.s[3]
-	WORD $0x4fa41817 // fmla v23.4s, v0.4s, v4.s[3]
-	WORD $0x4fa31832 // fmla v18.4s, v1.4s, v3.s[3]
-	WORD $0x4fa31811 // fmla v17.4s, v0.4s, v3.s[3]
-	WORD $0x4fa2182c // fmla v12.4s, v1.4s, v2.s[3]
-	WORD $0x4fa2180b // fmla v11.4s, v0.4s, v2.s[3]
-	WORD $0xad4a0061 // ldp q1, q0, [x3, #320]
-	WORD $0x4fa5183c // fmla v28.4s, v1.4s, v5.s[3]
-	WORD $0x4fa5181b // fmla v27.4s, v0.4s, v5.s[3]
-	WORD $0x4fa41836 // fmla v22.4s, v1.4s, v4.s[3]
-	WORD $0x4fa41815 // fmla v21.4s, v0.4s, v4.s[3]
-	WORD $0x4fa31830 // fmla v16.4s, v1.4s, v3.s[3]
-	WORD $0x4fa3180f // fmla v15.4s, v0.4s, v3.s[3]
-	WORD $0x4fa2182a // fmla v10.4s, v1.4s, v2.s[3]
-	WORD $0x4fa21809 // fmla v9.4s, v0.4s, v2.s[3]
-	WORD $0xad4b0061 // ldp q1, q0, [x3, #352]
-	WORD $0x4fa5183a // fmla v26.4s, v1.4s, v5.s[3]
-	WORD $0x4fa51819 // fmla v25.4s, v0.4s, v5.s[3]
-	WORD $0x4fa41834 // fmla v20.4s, v1.4s, v4.s[3]
-	WORD $0x4fa41813 // fmla v19.4s, v0.4s, v4.s[3]
-	WORD $0x4fa3182e // fmla v14.4s, v1.4s, v3.s[3]
-	WORD $0x4fa3180d // fmla v13.4s, v0.4s, v3.s[3]
-	WORD $0x4fa21828 // fmla v8.4s, v1.4s, v2.s[3]
-	WORD $0x4fa21807 // fmla v7.4s, v0.4s, v2.s[3]
-	ADD $16, R0, R0
-	ADD $384, R3, R3
+	WORD $0x3ce8681f // ldr q31, [x0, x8]
+	WORD $0x3cea681e // ldr q30, [x0, x10]
+	WORD $0x3ce9681d // ldr q29, [x0, x9]
+	WORD $0x3cc1041c // ldr q28, [x0], #16
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9c101b // fmla v27.4s, v0.4s, v28.s[0]
+	WORD $0x4f9f1015 // fmla v21.4s, v0.4s, v31.s[0]
+	WORD $0x4f9e100f // fmla v15.4s, v0.4s, v30.s[0]
+	WORD $0x4f9d1009 // fmla v9.4s, v0.4s, v29.s[0]
+	WORD $0x4f9c103a // fmla v26.4s, v1.4s, v28.s[0]
+	WORD $0x4f9f1034 // fmla v20.4s, v1.4s, v31.s[0]
+	WORD $0x4f9e102e // fmla v14.4s, v1.4s, v30.s[0]
+	WORD $0x4f9d1028 // fmla v8.4s, v1.4s, v29.s[0]
+	WORD $0x4f9c1059 // fmla v25.4s, v2.4s, v28.s[0]
+	WORD $0x4f9f1053 // fmla v19.4s, v2.4s, v31.s[0]
+	WORD $0x4f9e104d // fmla v13.4s, v2.4s, v30.s[0]
+	WORD $0x4f9d1047 // fmla v7.4s, v2.4s, v29.s[0]
+	WORD $0x4f9c1078 // fmla v24.4s, v3.4s, v28.s[0]
+	WORD $0x4f9f1072 // fmla v18.4s, v3.4s, v31.s[0]
+	WORD $0x4f9e106c // fmla v12.4s, v3.4s, v30.s[0]
+	WORD $0x4f9d1066 // fmla v6.4s, v3.4s, v29.s[0]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9c1017 // fmla v23.4s, v0.4s, v28.s[0]
+	WORD $0x4f9f1011 // fmla v17.4s, v0.4s, v31.s[0]
+	WORD $0x4f9e100b // fmla v11.4s, v0.4s, v30.s[0]
+	WORD $0x4f9d1005 // fmla v5.4s, v0.4s, v29.s[0]
+	WORD $0x4f9c1036 // fmla v22.4s, v1.4s, v28.s[0]
+	WORD $0x4f9f1030 // fmla v16.4s, v1.4s, v31.s[0]
+	WORD $0x4f9e102a // fmla v10.4s, v1.4s, v30.s[0]
+	WORD $0x4f9d1024 // fmla v4.4s, v1.4s, v29.s[0]
+	WORD $0x4fbc105b // fmla v27.4s, v2.4s, v28.s[1]
+	WORD $0x4fbf1055 // fmla v21.4s, v2.4s, v31.s[1]
+	WORD $0x4fbe104f // fmla v15.4s, v2.4s, v30.s[1]
+	WORD $0x4fbd1049 // fmla v9.4s, v2.4s, v29.s[1]
+	WORD $0x4fbc107a // fmla v26.4s, v3.4s, v28.s[1]
+	WORD $0x4fbf1074 // fmla v20.4s, v3.4s, v31.s[1]
+	WORD $0x4fbe106e // fmla v14.4s, v3.4s, v30.s[1]
+	WORD $0x4fbd1068 // fmla v8.4s, v3.4s, v29.s[1]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4fbc1019 // fmla v25.4s, v0.4s, v28.s[1]
+	WORD $0x4fbf1013 // fmla v19.4s, v0.4s, v31.s[1]
+	WORD $0x4fbe100d // fmla v13.4s, v0.4s, v30.s[1]
+	WORD $0x4fbd1007 // fmla v7.4s, v0.4s, v29.s[1]
+	WORD $0x4fbc1038 // fmla v24.4s, v1.4s, v28.s[1]
+	WORD $0x4fbf1032 // fmla v18.4s, v1.4s, v31.s[1]
+	WORD $0x4fbe102c // fmla v12.4s, v1.4s, v30.s[1]
+	WORD $0x4fbd1026 // fmla v6.4s, v1.4s, v29.s[1]
+	WORD $0x4fbc1057 // fmla v23.4s, v2.4s, v28.s[1]
+	WORD $0x4fbf1051 // fmla v17.4s, v2.4s, v31.s[1]
+	WORD $0x4fbe104b // fmla v11.4s, v2.4s, v30.s[1]
+	WORD $0x4fbd1045 // fmla v5.4s, v2.4s, v29.s[1]
+	WORD $0x4fbc1076 // fmla v22.4s, v3.4s, v28.s[1]
+	WORD $0x4fbf1070 // fmla v16.4s, v3.4s, v31.s[1]
+	WORD $0x4fbe106a // fmla v10.4s, v3.4s, v30.s[1]
+	WORD $0x4fbd1064 // fmla v4.4s, v3.4s, v29.s[1]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9c181b // fmla v27.4s, v0.4s, v28.s[2]
+	WORD $0x4f9f1815 // fmla v21.4s, v0.4s, v31.s[2]
+	WORD $0x4f9e180f // fmla v15.4s, v0.4s, v30.s[2]
+	WORD $0x4f9d1809 // fmla v9.4s, v0.4s, v29.s[2]
+	WORD $0x4f9c183a // fmla v26.4s, v1.4s, v28.s[2]
+	WORD $0x4f9f1834 // fmla v20.4s, v1.4s, v31.s[2]
+	WORD $0x4f9e182e // fmla v14.4s, v1.4s, v30.s[2]
+	WORD $0x4f9d1828 // fmla v8.4s, v1.4s, v29.s[2]
+	WORD $0x4f9c1859 // fmla v25.4s, v2.4s, v28.s[2]
+	WORD $0x4f9f1853 // fmla v19.4s, v2.4s, v31.s[2]
+	WORD $0x4f9e184d // fmla v13.4s, v2.4s, v30.s[2]
+	WORD $0x4f9d1847 // fmla v7.4s, v2.4s, v29.s[2]
+	WORD $0x4f9c1878 // fmla v24.4s, v3.4s, v28.s[2]
+	WORD $0x4f9f1872 // fmla v18.4s, v3.4s, v31.s[2]
+	WORD $0x4f9e186c // fmla v12.4s, v3.4s, v30.s[2]
+	WORD $0x4f9d1866 // fmla v6.4s, v3.4s, v29.s[2]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4f9c1817 // fmla v23.4s, v0.4s, v28.s[2]
+	WORD $0x4f9f1811 // fmla v17.4s, v0.4s, v31.s[2]
+	WORD $0x4f9e180b // fmla v11.4s, v0.4s, v30.s[2]
+	WORD $0x4f9d1805 // fmla v5.4s, v0.4s, v29.s[2]
+	WORD $0x4f9c1836 // fmla v22.4s, v1.4s, v28.s[2]
+	WORD $0x4f9f1830 // fmla v16.4s, v1.4s, v31.s[2]
+	WORD $0x4f9e182a // fmla v10.4s, v1.4s, v30.s[2]
+	WORD $0x4f9d1824 // fmla v4.4s, v1.4s, v29.s[2]
+	WORD $0x4fbc185b // fmla v27.4s, v2.4s, v28.s[3]
+	WORD $0x4fbf1855 // fmla v21.4s, v2.4s, v31.s[3]
+	WORD $0x4fbe184f // fmla v15.4s, v2.4s, v30.s[3]
+	WORD $0x4fbd1849 // fmla v9.4s, v2.4s, v29.s[3]
+	WORD $0x4fbc187a // fmla v26.4s, v3.4s, v28.s[3]
+	WORD $0x4fbf1874 // fmla v20.4s, v3.4s, v31.s[3]
+	WORD $0x4fbe186e // fmla v14.4s, v3.4s, v30.s[3]
+	WORD $0x4fbd1868 // fmla v8.4s, v3.4s, v29.s[3]
+	WORD $0x4cdf2860 // ld1 {v0.4s-v3.4s}, [x3], #64
+	WORD $0x4fbc1819 // fmla v25.4s, v0.4s, v28.s[3]
+	WORD $0x4fbf1813 // fmla v19.4s, v0.4s, v31.s[3]
+	WORD $0x4fbe180d // fmla v13.4s, v0.4s, v30.s[3]
+	WORD $0x4fbd1807 // fmla v7.4s, v0.4s, v29.s[3]
+	WORD $0x4fbc1838 // fmla v24.4s, v1.4s, v28.s[3]
+	WORD $0x4fbf1832 // fmla v18.4s, v1.4s, v31.s[3]
+	WORD $0x4fbe182c // fmla v12.4s, v1.4s, v30.s[3]
+	WORD $0x4fbd1826 // fmla v6.4s, v1.4s, v29.s[3]
+	WORD $0x4fbc1857 // fmla v23.4s, v2.4s, v28.s[3]
+	WORD $0x4fbf1851 // fmla v17.4s, v2.4s, v31.s[3]
+	WORD $0x4fbe184b // fmla v11.4s, v2.4s, v30.s[3]
+	WORD $0x4fbd1845 // fmla v5.4s, v2.4s, v29.s[3]
+	WORD $0x4fbc1876 // fmla v22.4s, v3.4s, v28.s[3]
+	WORD $0x4fbf1870 // fmla v16.4s, v3.4s, v31.s[3]
+	WORD $0x4fbe186a // fmla v10.4s, v3.4s, v30.s[3]
+	WORD $0x4fbd1864 // fmla v4.4s, v3.4s, v29.s[3]
 	SUBS $4, R1, R1
 	BGE along
 
@@ -343,58 +328,58 @@ left:
 	CBZ R1, done4
 
 one4:
-	WORD $0xad401466 // ldp q6, q5, [x3]
-	WORD $0xad410c64 // ldp q4, q3, [x3, #32]
+	WORD $0xad40747e // ldp q30, q29, [x3]
+	WORD $0xad410c7c // ldp q28, q3, [x3, #32]
 	WORD $0xad420462 // ldp q2, q1, [x3, #64]
 	WORD $0x4d40c800 // ld1r {v0.4s}, [x0]
-	WORD $0x4e26cc1e // fmla v30.4s, v0.4s, v6.4s
-	WORD $0x4e25cc1d // fmla v29.4s, v0.4s, v5.4s
-	WORD $0x4e24cc1c // fmla v28.4s, v0.4s, v4.4s
-	WORD $0x4e23cc1b // fmla v27.4s, v0.4s, v3.4s
-	WORD $0x4e22cc1a // fmla v26.4s, v0.4s, v2.4s
-	WORD $0x4e21cc19 // fmla v25.4s, v0.4s, v1.4s
+	WORD $0x4e3ecc1b // fmla v27.4s, v0.4s, v30.4s
+	WORD $0x4e3dcc1a // fmla v26.4s, v0.4s, v29.4s
+	WORD $0x4e3ccc19 // fmla v25.4s, v0.4s, v28.4s
+	WORD $0x4e23cc18 // fmla v24.4s, v0.4s, v3.4s
+	WORD $0x4e22cc17 // fmla v23.4s, v0.4s, v2.4s
+	WORD $0x4e21cc16 // fmla v22.4s, v0.4s, v1.4s
 	ADD R8, R0, R16
 	WORD $0x4d40ca00 // ld1r {v0.4s}, [x16]
-	WORD $0x4e26cc18 // fmla v24.4s, v0.4s, v6.4s
-	WORD $0x4e25cc17 // fmla v23.4s, v0.4s, v5.4s
-	WORD $0x4e24cc16 // fmla v22.4s, v0.4s, v4.4s
-	WORD $0x4e23cc15 // fmla v21.4s, v0.4s, v3.4s
-	WORD $0x4e22cc14 // fmla v20.4s, v0.4s, v2.4s
-	WORD $0x4e21cc13 // fmla v19.4s, v0.4s, v1.4s
+	WORD $0x4e3ecc15 // fmla v21.4s, v0.4s, v30.4s
+	WORD $0x4e3dcc14 // fmla v20.4s, v0.4s, v29.4s
+	WORD $0x4e3ccc13 // fmla v19.4s, v0.4s, v28.4s
+	WORD $0x4e23cc12 // fmla v18.4s, v0.4s, v3.4s
+	WORD $0x4e22cc11 // fmla v17.4s, v0.4s, v2.4s
+	WORD $0x4e21cc10 // fmla v16.4s, v0.4s, v1.4s
 	ADD R10, R0, R16
 	WORD $0x4d40ca00 // ld1r {v0.4s}, [x16]
-	WORD $0x4e26cc12 // fmla v18.4s, v0.4s, v6.4s
-	WORD $0x4e25cc11 // fmla v17.4s, v0.4s, v5.4s
-	WORD $0x4e24cc10 // fmla v16.4s, v0.4s, v4.4s
-	WORD $0x4e23cc0f // fmla v15.4s, v0.4s, v3.4s
-	WORD $0x4e22cc0e // fmla v14.4s, v0.4s, v2.4s
-	WORD $0x4e21cc0d // fmla v13.4s, v0.4s, v1.4s
+	WORD $0x4e3ecc0f // fmla v15.4s, v0.4s, v30.4s
+	WORD $0x4e3dcc0e // fmla v14.4s, v0.4s, v29.4s
+	WORD $0x4e3ccc0d // fmla v13.4s, v0.4s, v28.4s
+	WORD $0x4e23cc0c // fmla v12.4s, v0.4s, v3.4s
+	WORD $0x4e22cc0b // fmla v11.4s, v0.4s, v2.4s
+	WORD $0x4e21cc0a // fmla v10.4s, v0.4s, v1.4s
 	ADD R9, R0, R16
 	WORD $0x4d40ca00 // ld1r {v0.4s}, [x16]
-	WORD $0x4e26cc0c // fmla v12.4s, v0.4s, v6.4s
-	WORD $0x4e25cc0b // fmla v11.4s, v0.4s, v5.4s
-	WORD $0x4e24cc0a // fmla v10.4s, v0.4s, v4.4s
-	WORD $0x4e23cc09 // fmla v9.4s, v0.4s, v3.4s
-	WORD $0x4e22cc08 // fmla v8.4s, v0.4s, v2.4s
-	WORD $0x4e21cc07 // fmla v7.4s, v0.4s, v1.4s
+	WORD $0x4e3ecc09 // fmla v9.4s, v0.4s, v30.4s
+	WORD $0x4e3dcc08 // fmla v8.4s, v0.4s, v29.4s
+	WORD $0x4e3ccc07 // fmla v7.4s, v0.4s, v28.4s
+	WORD $0x4e23cc06 // fmla v6.4s, v0.4s, v3.4s
+	WORD $0x4e22cc05 // fmla v5.4s, v0.4s, v2.4s
+	WORD $0x4e21cc04 // fmla v4.4s, v0.4s, v1.4s
 	ADD R12, R0, R0
 	ADD $96, R3, R3
 	SUBS $1, R1, R1
 	BNE one4
 
 done4:
-	WORD $0xad0074be // stp q30, q29, [x5]
-	WORD $0xad016cbc // stp q28, q27, [x5, #32]
-	WORD $0xad0264ba // stp q26, q25, [x5, #64]
-	WORD $0xad035cb8 // stp q24, q23, [x5, #96]
-	WORD $0xad0454b6 // stp q22, q21, [x5, #128]
-	WORD $0xad054cb4 // stp q20, q19, [x5, #160]
-	WORD $0xad0644b2 // stp q18, q17, [x5, #192]
-	WORD $0xad073cb0 // stp q16, q15, [x5, #224]
-	WORD $0xad0834ae // stp q14, q13, [x5, #256]
-	WORD $0xad092cac // stp q12, q11, [x5, #288]
-	WORD $0xad0a24aa // stp q10, q9, [x5, #320]
-	WORD $0xad0b1ca8 // stp q8, q7, [x5, #352]
+	WORD $0xad0068bb // stp q27, q26, [x5]
+	WORD $0xad0160b9 // stp q25, q24, [x5, #32]
+	WORD $0xad0258b7 // stp q23, q22, [x5, #64]
+	WORD $0xad0350b5 // stp q21, q20, [x5, #96]
+	WORD $0xad0448b3 // stp q19, q18, [x5, #128]
+	WORD $0xad0540b1 // stp q17, q16, [x5, #160]
+	WORD $0xad0638af // stp q15, q14, [x5, #192]
+	WORD $0xad0730ad // stp q13, q12, [x5, #224]
+	WORD $0xad0828ab // stp q11, q10, [x5, #256]
+	WORD $0xad0920a9 // stp q9, q8, [x5, #288]
+	WORD $0xad0a18a7 // stp q7, q6, [x5, #320]
+	WORD $0xad0b10a5 // stp q5, q4, [x5, #352]
 	ADD $384, R5, R5
 	ADD R8<<2, R4, R4
 	SUB $4, R13, R13

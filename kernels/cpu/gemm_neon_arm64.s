@@ -622,6 +622,7 @@ store:
 
 // func gemmQuadsBFMMLA(t *tileArgs)
 TEXT ·gemmQuadsBFMMLA(SB), NOSPLIT, $0-8
+	MOVD $256, R14
 	MOVD t+0(FP), R7
 	MOVD 0(R7), R0
 	MOVD 8(R7), R1
@@ -636,6 +637,8 @@ panel:
 	MOVD ZR, R13
 
 columns:
+	WORD $0x4f00041f // movi v31.4s, #0x0
+	WORD $0x4f00041e // movi v30.4s, #0x0
 	WORD $0x4f00041d // movi v29.4s, #0x0
 	WORD $0x4f00041c // movi v28.4s, #0x0
 	WORD $0x4f00041b // movi v27.4s, #0x0
@@ -658,8 +661,6 @@ columns:
 	WORD $0x4f00040a // movi v10.4s, #0x0
 	WORD $0x4f000409 // movi v9.4s, #0x0
 	WORD $0x4f000408 // movi v8.4s, #0x0
-	WORD $0x4f000407 // movi v7.4s, #0x0
-	WORD $0x4f000406 // movi v6.4s, #0x0
 	MOVD R0, R9
 	ADD R13<<1, R1, R10
 	ADD R13, R2, R12
@@ -692,124 +693,112 @@ columns:
 
 four:
 	PRFM 768(R9), PLDL1KEEP
-	WORD $0xad401145 // ldp q5, q4, [x10]
-	WORD $0xad410943 // ldp q3, q2, [x10, #32]
-	WORD $0xad400121 // ldp q1, q0, [x9]
-	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
-	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
-	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
-	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
-	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
-	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
-	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
-	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
-	WORD $0xad410121 // ldp q1, q0, [x9, #32]
-	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
-	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
-	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
-	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
-	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
-	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
-	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
-	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
-	WORD $0xad420121 // ldp q1, q0, [x9, #64]
-	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
-	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
-	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
-	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
-	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
-	WORD $0xad481145 // ldp q5, q4, [x10, #256]
-	WORD $0xad490943 // ldp q3, q2, [x10, #288]
-	WORD $0xad430121 // ldp q1, q0, [x9, #96]
-	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
-	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
-	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
-	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
-	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
-	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
-	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
-	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
-	WORD $0xad440121 // ldp q1, q0, [x9, #128]
-	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
-	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
-	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
-	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
-	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
-	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
-	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
-	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
-	WORD $0xad450121 // ldp q1, q0, [x9, #160]
-	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
-	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
-	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
-	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
-	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
-	WORD $0xad501145 // ldp q5, q4, [x10, #512]
-	WORD $0xad510943 // ldp q3, q2, [x10, #544]
-	WORD $0xad460121 // ldp q1, q0, [x9, #192]
-	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
-	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
-	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
-	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
-	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
-	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
-	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
-	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
-	WORD $0xad470121 // ldp q1, q0, [x9, #224]
-	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
-	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
-	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
-	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
-	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
-	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
-	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
-	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
-	WORD $0xad480121 // ldp q1, q0, [x9, #256]
-	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
-	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
-	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
-	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
-	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
-	WORD $0xad581145 // ldp q5, q4, [x10, #768]
-	WORD $0xad590943 // ldp q3, q2, [x10, #800]
-	WORD $0xad490121 // ldp q1, q0, [x9, #288]
-	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
-	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
-	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
-	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
-	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
-	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
-	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
-	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
-	WORD $0xad4a0121 // ldp q1, q0, [x9, #320]
-	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
-	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
-	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
-	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
-	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
-	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
-	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
-	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
-	WORD $0xad4b0121 // ldp q1, q0, [x9, #352]
-	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
-	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
-	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
-	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
-	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
-	ADD $384, R9, R9
-	ADD $1024, R10, R10
+	WORD $0x4cce2940 // ld1 {v0.4s-v3.4s}, [x10], x14
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec9f // bfmmla v31.4s, v4.8h, v0.8h
+	WORD $0x6e41ec9e // bfmmla v30.4s, v4.8h, v1.8h
+	WORD $0x6e42ec9d // bfmmla v29.4s, v4.8h, v2.8h
+	WORD $0x6e43ec9c // bfmmla v28.4s, v4.8h, v3.8h
+	WORD $0x6e40ecbb // bfmmla v27.4s, v5.8h, v0.8h
+	WORD $0x6e41ecba // bfmmla v26.4s, v5.8h, v1.8h
+	WORD $0x6e42ecb9 // bfmmla v25.4s, v5.8h, v2.8h
+	WORD $0x6e43ecb8 // bfmmla v24.4s, v5.8h, v3.8h
+	WORD $0x6e40ecd7 // bfmmla v23.4s, v6.8h, v0.8h
+	WORD $0x6e41ecd6 // bfmmla v22.4s, v6.8h, v1.8h
+	WORD $0x6e42ecd5 // bfmmla v21.4s, v6.8h, v2.8h
+	WORD $0x6e43ecd4 // bfmmla v20.4s, v6.8h, v3.8h
+	WORD $0x6e40ecf3 // bfmmla v19.4s, v7.8h, v0.8h
+	WORD $0x6e41ecf2 // bfmmla v18.4s, v7.8h, v1.8h
+	WORD $0x6e42ecf1 // bfmmla v17.4s, v7.8h, v2.8h
+	WORD $0x6e43ecf0 // bfmmla v16.4s, v7.8h, v3.8h
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec8f // bfmmla v15.4s, v4.8h, v0.8h
+	WORD $0x6e41ec8e // bfmmla v14.4s, v4.8h, v1.8h
+	WORD $0x6e42ec8d // bfmmla v13.4s, v4.8h, v2.8h
+	WORD $0x6e43ec8c // bfmmla v12.4s, v4.8h, v3.8h
+	WORD $0x6e40ecab // bfmmla v11.4s, v5.8h, v0.8h
+	WORD $0x6e41ecaa // bfmmla v10.4s, v5.8h, v1.8h
+	WORD $0x6e42eca9 // bfmmla v9.4s, v5.8h, v2.8h
+	WORD $0x6e43eca8 // bfmmla v8.4s, v5.8h, v3.8h
+	WORD $0x4cce2940 // ld1 {v0.4s-v3.4s}, [x10], x14
+	WORD $0x6e40ecdf // bfmmla v31.4s, v6.8h, v0.8h
+	WORD $0x6e41ecde // bfmmla v30.4s, v6.8h, v1.8h
+	WORD $0x6e42ecdd // bfmmla v29.4s, v6.8h, v2.8h
+	WORD $0x6e43ecdc // bfmmla v28.4s, v6.8h, v3.8h
+	WORD $0x6e40ecfb // bfmmla v27.4s, v7.8h, v0.8h
+	WORD $0x6e41ecfa // bfmmla v26.4s, v7.8h, v1.8h
+	WORD $0x6e42ecf9 // bfmmla v25.4s, v7.8h, v2.8h
+	WORD $0x6e43ecf8 // bfmmla v24.4s, v7.8h, v3.8h
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec97 // bfmmla v23.4s, v4.8h, v0.8h
+	WORD $0x6e41ec96 // bfmmla v22.4s, v4.8h, v1.8h
+	WORD $0x6e42ec95 // bfmmla v21.4s, v4.8h, v2.8h
+	WORD $0x6e43ec94 // bfmmla v20.4s, v4.8h, v3.8h
+	WORD $0x6e40ecb3 // bfmmla v19.4s, v5.8h, v0.8h
+	WORD $0x6e41ecb2 // bfmmla v18.4s, v5.8h, v1.8h
+	WORD $0x6e42ecb1 // bfmmla v17.4s, v5.8h, v2.8h
+	WORD $0x6e43ecb0 // bfmmla v16.4s, v5.8h, v3.8h
+	WORD $0x6e40eccf // bfmmla v15.4s, v6.8h, v0.8h
+	WORD $0x6e41ecce // bfmmla v14.4s, v6.8h, v1.8h
+	WORD $0x6e42eccd // bfmmla v13.4s, v6.8h, v2.8h
+	WORD $0x6e43eccc // bfmmla v12.4s, v6.8h, v3.8h
+	WORD $0x6e40eceb // bfmmla v11.4s, v7.8h, v0.8h
+	WORD $0x6e41ecea // bfmmla v10.4s, v7.8h, v1.8h
+	WORD $0x6e42ece9 // bfmmla v9.4s, v7.8h, v2.8h
+	WORD $0x6e43ece8 // bfmmla v8.4s, v7.8h, v3.8h
+	WORD $0x4cce2940 // ld1 {v0.4s-v3.4s}, [x10], x14
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec9f // bfmmla v31.4s, v4.8h, v0.8h
+	WORD $0x6e41ec9e // bfmmla v30.4s, v4.8h, v1.8h
+	WORD $0x6e42ec9d // bfmmla v29.4s, v4.8h, v2.8h
+	WORD $0x6e43ec9c // bfmmla v28.4s, v4.8h, v3.8h
+	WORD $0x6e40ecbb // bfmmla v27.4s, v5.8h, v0.8h
+	WORD $0x6e41ecba // bfmmla v26.4s, v5.8h, v1.8h
+	WORD $0x6e42ecb9 // bfmmla v25.4s, v5.8h, v2.8h
+	WORD $0x6e43ecb8 // bfmmla v24.4s, v5.8h, v3.8h
+	WORD $0x6e40ecd7 // bfmmla v23.4s, v6.8h, v0.8h
+	WORD $0x6e41ecd6 // bfmmla v22.4s, v6.8h, v1.8h
+	WORD $0x6e42ecd5 // bfmmla v21.4s, v6.8h, v2.8h
+	WORD $0x6e43ecd4 // bfmmla v20.4s, v6.8h, v3.8h
+	WORD $0x6e40ecf3 // bfmmla v19.4s, v7.8h, v0.8h
+	WORD $0x6e41ecf2 // bfmmla v18.4s, v7.8h, v1.8h
+	WORD $0x6e42ecf1 // bfmmla v17.4s, v7.8h, v2.8h
+	WORD $0x6e43ecf0 // bfmmla v16.4s, v7.8h, v3.8h
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec8f // bfmmla v15.4s, v4.8h, v0.8h
+	WORD $0x6e41ec8e // bfmmla v14.4s, v4.8h, v1.8h
+	WORD $0x6e42ec8d // bfmmla v13.4s, v4.8h, v2.8h
+	WORD $0x6e43ec8c // bfmmla v12.4s, v4.8h, v3.8h
+	WORD $0x6e40ecab // bfmmla v11.4s, v5.8h, v0.8h
+	WORD $0x6e41ecaa // bfmmla v10.4s, v5.8h, v1.8h
+	WORD $0x6e42eca9 // bfmmla v9.4s, v5.8h, v2.8h
+	WORD $0x6e43eca8 // bfmmla v8.4s, v5.8h, v3.8h
+	WORD $0x4cce2940 // ld1 {v0.4s-v3.4s}, [x10], x14
+	WORD $0x6e40ecdf // bfmmla v31.4s, v6.8h, v0.8h
+	WORD $0x6e41ecde // bfmmla v30.4s, v6.8h, v1.8h
+	WORD $0x6e42ecdd // bfmmla v29.4s, v6.8h, v2.8h
+	WORD $0x6e43ecdc // bfmmla v28.4s, v6.8h, v3.8h
+	WORD $0x6e40ecfb // bfmmla v27.4s, v7.8h, v0.8h
+	WORD $0x6e41ecfa // bfmmla v26.4s, v7.8h, v1.8h
+	WORD $0x6e42ecf9 // bfmmla v25.4s, v7.8h, v2.8h
+	WORD $0x6e43ecf8 // bfmmla v24.4s, v7.8h, v3.8h
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec97 // bfmmla v23.4s, v4.8h, v0.8h
+	WORD $0x6e41ec96 // bfmmla v22.4s, v4.8h, v1.8h
+	WORD $0x6e42ec95 // bfmmla v21.4s, v4.8h, v2.8h
+	WORD $0x6e43ec94 // bfmmla v20.4s, v4.8h, v3.8h
+	WORD $0x6e40ecb3 // bfmmla v19.4s, v5.8h, v0.8h
+	WORD $0x6e41ecb2 // bfmmla v18.4s, v5.8h, v1.8h
+	WORD $0x6e42ecb1 // bfmmla v17.4s, v5.8h, v2.8h
+	WORD $0x6e43ecb0 // bfmmla v16.4s, v5.8h, v3.8h
+	WORD $0x6e40eccf // bfmmla v15.4s, v6.8h, v0.8h
+	WORD $0x6e41ecce // bfmmla v14.4s, v6.8h, v1.8h
+	WORD $0x6e42eccd // bfmmla v13.4s, v6.8h, v2.8h
+	WORD $0x6e43eccc // bfmmla v12.4s, v6.8h, v3.8h
+	WORD $0x6e40eceb // bfmmla v11.4s, v7.8h, v0.8h
+	WORD $0x6e41ecea // bfmmla v10.4s, v7.8h, v1.8h
+	WORD $0x6e42ece9 // bfmmla v9.4s, v7.8h, v2.8h
+	WORD $0x6e43ece8 // bfmmla v8.4s, v7.8h, v3.8h
 	SUBS $4, R11, R11
 	BGE four
 
@@ -818,114 +807,110 @@ rest:
 	BEQ sums
 
 one:
-	WORD $0xad401145 // ldp q5, q4, [x10]
-	WORD $0xad410943 // ldp q3, q2, [x10, #32]
-	WORD $0xad400121 // ldp q1, q0, [x9]
-	WORD $0x6e45ec3d // bfmmla v29.4s, v1.8h, v5.8h
-	WORD $0x6e44ec3c // bfmmla v28.4s, v1.8h, v4.8h
-	WORD $0x6e43ec3b // bfmmla v27.4s, v1.8h, v3.8h
-	WORD $0x6e42ec3a // bfmmla v26.4s, v1.8h, v2.8h
-	WORD $0x6e45ec19 // bfmmla v25.4s, v0.8h, v5.8h
-	WORD $0x6e44ec18 // bfmmla v24.4s, v0.8h, v4.8h
-	WORD $0x6e43ec17 // bfmmla v23.4s, v0.8h, v3.8h
-	WORD $0x6e42ec16 // bfmmla v22.4s, v0.8h, v2.8h
-	WORD $0xad410121 // ldp q1, q0, [x9, #32]
-	WORD $0x6e45ec35 // bfmmla v21.4s, v1.8h, v5.8h
-	WORD $0x6e44ec34 // bfmmla v20.4s, v1.8h, v4.8h
-	WORD $0x6e43ec33 // bfmmla v19.4s, v1.8h, v3.8h
-	WORD $0x6e42ec32 // bfmmla v18.4s, v1.8h, v2.8h
-	WORD $0x6e45ec11 // bfmmla v17.4s, v0.8h, v5.8h
-	WORD $0x6e44ec10 // bfmmla v16.4s, v0.8h, v4.8h
-	WORD $0x6e43ec0f // bfmmla v15.4s, v0.8h, v3.8h
-	WORD $0x6e42ec0e // bfmmla v14.4s, v0.8h, v2.8h
-	WORD $0xad420121 // ldp q1, q0, [x9, #64]
-	WORD $0x6e45ec2d // bfmmla v13.4s, v1.8h, v5.8h
-	WORD $0x6e44ec2c // bfmmla v12.4s, v1.8h, v4.8h
-	WORD $0x6e43ec2b // bfmmla v11.4s, v1.8h, v3.8h
-	WORD $0x6e42ec2a // bfmmla v10.4s, v1.8h, v2.8h
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e43ec07 // bfmmla v7.4s, v0.8h, v3.8h
-	WORD $0x6e42ec06 // bfmmla v6.4s, v0.8h, v2.8h
-	ADD $96, R9, R9
-	ADD $256, R10, R10
+	WORD $0x4cce2940 // ld1 {v0.4s-v3.4s}, [x10], x14
+	WORD $0x4cdf2924 // ld1 {v4.4s-v7.4s}, [x9], #64
+	WORD $0x6e40ec9f // bfmmla v31.4s, v4.8h, v0.8h
+	WORD $0x6e41ec9e // bfmmla v30.4s, v4.8h, v1.8h
+	WORD $0x6e42ec9d // bfmmla v29.4s, v4.8h, v2.8h
+	WORD $0x6e43ec9c // bfmmla v28.4s, v4.8h, v3.8h
+	WORD $0x6e40ecbb // bfmmla v27.4s, v5.8h, v0.8h
+	WORD $0x6e41ecba // bfmmla v26.4s, v5.8h, v1.8h
+	WORD $0x6e42ecb9 // bfmmla v25.4s, v5.8h, v2.8h
+	WORD $0x6e43ecb8 // bfmmla v24.4s, v5.8h, v3.8h
+	WORD $0x6e40ecd7 // bfmmla v23.4s, v6.8h, v0.8h
+	WORD $0x6e41ecd6 // bfmmla v22.4s, v6.8h, v1.8h
+	WORD $0x6e42ecd5 // bfmmla v21.4s, v6.8h, v2.8h
+	WORD $0x6e43ecd4 // bfmmla v20.4s, v6.8h, v3.8h
+	WORD $0x6e40ecf3 // bfmmla v19.4s, v7.8h, v0.8h
+	WORD $0x6e41ecf2 // bfmmla v18.4s, v7.8h, v1.8h
+	WORD $0x6e42ecf1 // bfmmla v17.4s, v7.8h, v2.8h
+	WORD $0x6e43ecf0 // bfmmla v16.4s, v7.8h, v3.8h
+	WORD $0x4cdfa924 // ld1 {v4.4s, v5.4s}, [x9], #32
+	WORD $0x6e40ec8f // bfmmla v15.4s, v4.8h, v0.8h
+	WORD $0x6e41ec8e // bfmmla v14.4s, v4.8h, v1.8h
+	WORD $0x6e42ec8d // bfmmla v13.4s, v4.8h, v2.8h
+	WORD $0x6e43ec8c // bfmmla v12.4s, v4.8h, v3.8h
+	WORD $0x6e40ecab // bfmmla v11.4s, v5.8h, v0.8h
+	WORD $0x6e41ecaa // bfmmla v10.4s, v5.8h, v1.8h
+	WORD $0x6e42eca9 // bfmmla v9.4s, v5.8h, v2.8h
+	WORD $0x6e43eca8 // bfmmla v8.4s, v5.8h, v3.8h
 	SUBS $1, R11, R11
 	BNE one
 
 sums:
-	WORD $0x4edc3ba1 // zip1 v1.2d, v29.2d, v28.2d
-	WORD $0x4eda3b60 // zip1 v0.2d, v27.2d, v26.2d
-	WORD $0x4edc7ba2 // zip2 v2.2d, v29.2d, v28.2d
-	WORD $0x4eda7b65 // zip2 v5.2d, v27.2d, v26.2d
-	WORD $0x4ed83b24 // zip1 v4.2d, v25.2d, v24.2d
-	WORD $0x4ed63ae3 // zip1 v3.2d, v23.2d, v22.2d
-	WORD $0x4ed87b38 // zip2 v24.2d, v25.2d, v24.2d
-	WORD $0x4ed67af9 // zip2 v25.2d, v23.2d, v22.2d
-	WORD $0x4ed43ab7 // zip1 v23.2d, v21.2d, v20.2d
-	WORD $0x4ed23a76 // zip1 v22.2d, v19.2d, v18.2d
-	WORD $0x4ed47ab4 // zip2 v20.2d, v21.2d, v20.2d
-	WORD $0x4ed27a75 // zip2 v21.2d, v19.2d, v18.2d
-	WORD $0x4ed03a33 // zip1 v19.2d, v17.2d, v16.2d
-	WORD $0x4ece39f2 // zip1 v18.2d, v15.2d, v14.2d
-	WORD $0x4ed07a30 // zip2 v16.2d, v17.2d, v16.2d
-	WORD $0x4ece79f1 // zip2 v17.2d, v15.2d, v14.2d
-	WORD $0x4ecc39af // zip1 v15.2d, v13.2d, v12.2d
-	WORD $0x4eca396e // zip1 v14.2d, v11.2d, v10.2d
-	WORD $0x4ecc79ac // zip2 v12.2d, v13.2d, v12.2d
-	WORD $0x4eca796d // zip2 v13.2d, v11.2d, v10.2d
-	WORD $0x4ec8392b // zip1 v11.2d, v9.2d, v8.2d
-	WORD $0x4ec638ea // zip1 v10.2d, v7.2d, v6.2d
-	WORD $0x4ec87928 // zip2 v8.2d, v9.2d, v8.2d
-	WORD $0x4ec678e9 // zip2 v9.2d, v7.2d, v6.2d
+	WORD $0x4ede3be1 // zip1 v1.2d, v31.2d, v30.2d
+	WORD $0x4edc3ba0 // zip1 v0.2d, v29.2d, v28.2d
+	WORD $0x4ede7be2 // zip2 v2.2d, v31.2d, v30.2d
+	WORD $0x4edc7ba5 // zip2 v5.2d, v29.2d, v28.2d
+	WORD $0x4eda3b64 // zip1 v4.2d, v27.2d, v26.2d
+	WORD $0x4ed83b23 // zip1 v3.2d, v25.2d, v24.2d
+	WORD $0x4eda7b66 // zip2 v6.2d, v27.2d, v26.2d
+	WORD $0x4ed87b39 // zip2 v25.2d, v25.2d, v24.2d
+	WORD $0x4ed63af8 // zip1 v24.2d, v23.2d, v22.2d
+	WORD $0x4ed43aa7 // zip1 v7.2d, v21.2d, v20.2d
+	WORD $0x4ed67af6 // zip2 v22.2d, v23.2d, v22.2d
+	WORD $0x4ed47ab7 // zip2 v23.2d, v21.2d, v20.2d
+	WORD $0x4ed23a75 // zip1 v21.2d, v19.2d, v18.2d
+	WORD $0x4ed03a34 // zip1 v20.2d, v17.2d, v16.2d
+	WORD $0x4ed27a72 // zip2 v18.2d, v19.2d, v18.2d
+	WORD $0x4ed07a33 // zip2 v19.2d, v17.2d, v16.2d
+	WORD $0x4ece39f1 // zip1 v17.2d, v15.2d, v14.2d
+	WORD $0x4ecc39b0 // zip1 v16.2d, v13.2d, v12.2d
+	WORD $0x4ece79ee // zip2 v14.2d, v15.2d, v14.2d
+	WORD $0x4ecc79af // zip2 v15.2d, v13.2d, v12.2d
+	WORD $0x4eca396d // zip1 v13.2d, v11.2d, v10.2d
+	WORD $0x4ec8392c // zip1 v12.2d, v9.2d, v8.2d
+	WORD $0x4eca796a // zip2 v10.2d, v11.2d, v10.2d
+	WORD $0x4ec8792b // zip2 v11.2d, v9.2d, v8.2d
 	ADD R13, R2, R12
 	CBZ R8, store
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e21d4e1 // fadd v1.4s, v7.4s, v1.4s
-	WORD $0x4e20d4c0 // fadd v0.4s, v6.4s, v0.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e21d521 // fadd v1.4s, v9.4s, v1.4s
+	WORD $0x4e20d500 // fadd v0.4s, v8.4s, v0.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e22d4e2 // fadd v2.4s, v7.4s, v2.4s
-	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e22d522 // fadd v2.4s, v9.4s, v2.4s
+	WORD $0x4e25d505 // fadd v5.4s, v8.4s, v5.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e24d4e4 // fadd v4.4s, v7.4s, v4.4s
-	WORD $0x4e23d4c3 // fadd v3.4s, v6.4s, v3.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e24d524 // fadd v4.4s, v9.4s, v4.4s
+	WORD $0x4e23d503 // fadd v3.4s, v8.4s, v3.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e38d4f8 // fadd v24.4s, v7.4s, v24.4s
-	WORD $0x4e39d4d9 // fadd v25.4s, v6.4s, v25.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e26d526 // fadd v6.4s, v9.4s, v6.4s
+	WORD $0x4e39d519 // fadd v25.4s, v8.4s, v25.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e37d4f7 // fadd v23.4s, v7.4s, v23.4s
-	WORD $0x4e36d4d6 // fadd v22.4s, v6.4s, v22.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e38d538 // fadd v24.4s, v9.4s, v24.4s
+	WORD $0x4e27d507 // fadd v7.4s, v8.4s, v7.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e34d4f4 // fadd v20.4s, v7.4s, v20.4s
-	WORD $0x4e35d4d5 // fadd v21.4s, v6.4s, v21.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e36d536 // fadd v22.4s, v9.4s, v22.4s
+	WORD $0x4e37d517 // fadd v23.4s, v8.4s, v23.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e33d4f3 // fadd v19.4s, v7.4s, v19.4s
-	WORD $0x4e32d4d2 // fadd v18.4s, v6.4s, v18.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e35d535 // fadd v21.4s, v9.4s, v21.4s
+	WORD $0x4e34d514 // fadd v20.4s, v8.4s, v20.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e30d4f0 // fadd v16.4s, v7.4s, v16.4s
-	WORD $0x4e31d4d1 // fadd v17.4s, v6.4s, v17.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e32d532 // fadd v18.4s, v9.4s, v18.4s
+	WORD $0x4e33d513 // fadd v19.4s, v8.4s, v19.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e2fd4ef // fadd v15.4s, v7.4s, v15.4s
-	WORD $0x4e2ed4ce // fadd v14.4s, v6.4s, v14.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e31d531 // fadd v17.4s, v9.4s, v17.4s
+	WORD $0x4e30d510 // fadd v16.4s, v8.4s, v16.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e2cd4ec // fadd v12.4s, v7.4s, v12.4s
-	WORD $0x4e2dd4cd // fadd v13.4s, v6.4s, v13.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e2ed52e // fadd v14.4s, v9.4s, v14.4s
+	WORD $0x4e2fd50f // fadd v15.4s, v8.4s, v15.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e2bd4eb // fadd v11.4s, v7.4s, v11.4s
-	WORD $0x4e2ad4ca // fadd v10.4s, v6.4s, v10.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e2dd52d // fadd v13.4s, v9.4s, v13.4s
+	WORD $0x4e2cd50c // fadd v12.4s, v8.4s, v12.4s
 	ADD R4, R12, R12
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0x4e28d4e8 // fadd v8.4s, v7.4s, v8.4s
-	WORD $0x4e29d4c9 // fadd v9.4s, v6.4s, v9.4s
+	WORD $0xad402189 // ldp q9, q8, [x12]
+	WORD $0x4e2ad52a // fadd v10.4s, v9.4s, v10.4s
+	WORD $0x4e2bd50b // fadd v11.4s, v8.4s, v11.4s
 	ADD R4, R12, R12
 	ADD R13, R2, R12
 
@@ -936,23 +921,23 @@ store:
 	ADD R4, R12, R12
 	WORD $0xad000d84 // stp q4, q3, [x12]
 	ADD R4, R12, R12
-	WORD $0xad006598 // stp q24, q25, [x12]
+	WORD $0xad006586 // stp q6, q25, [x12]
 	ADD R4, R12, R12
-	WORD $0xad005997 // stp q23, q22, [x12]
+	WORD $0xad001d98 // stp q24, q7, [x12]
 	ADD R4, R12, R12
-	WORD $0xad005594 // stp q20, q21, [x12]
+	WORD $0xad005d96 // stp q22, q23, [x12]
 	ADD R4, R12, R12
-	WORD $0xad004993 // stp q19, q18, [x12]
+	WORD $0xad005195 // stp q21, q20, [x12]
 	ADD R4, R12, R12
-	WORD $0xad004590 // stp q16, q17, [x12]
+	WORD $0xad004d92 // stp q18, q19, [x12]
 	ADD R4, R12, R12
-	WORD $0xad00398f // stp q15, q14, [x12]
+	WORD $0xad004191 // stp q17, q16, [x12]
 	ADD R4, R12, R12
-	WORD $0xad00358c // stp q12, q13, [x12]
+	WORD $0xad003d8e // stp q14, q15, [x12]
 	ADD R4, R12, R12
-	WORD $0xad00298b // stp q11, q10, [x12]
+	WORD $0xad00318d // stp q13, q12, [x12]
 	ADD R4, R12, R12
-	WORD $0xad002588 // stp q8, q9, [x12]
+	WORD $0xad002d8a // stp q10, q11, [x12]
 	ADD R4, R12, R12
 	ADD $32, R13, R13
 	CMP $128, R13

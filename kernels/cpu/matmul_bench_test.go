@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -161,8 +162,9 @@ func BenchmarkOrientations(b *testing.B) {
 
 // BenchmarkFewRows measures x·Wᵀ of a few rows on one thread, at a square shape, those of SmolLM2-135M's matrices, and
 // its vocabulary: with one weight, and with as many as must come from memory, one after the other, as a model's do.
-// Where there are both, products by blocks and, turn by turn, those of the dot kernels alone: the best calls, and the
-// median of the ratios of two calls.
+// Where there are both, products by blocks and, turn by turn, those of the dot kernels alone, or, of more rows than go
+// by blocks, products that fetch the weight's next rows and those that do not: the best calls, and the median of the
+// ratios of two calls.
 func BenchmarkFewRows(b *testing.B) {
 	const beyond = 96 << 20 // bytes that no cache holds
 	shapes := [][2]int{{2048, 2048}, {192, 576}, {576, 576}, {1536, 576}, {576, 1536}, {49152, 576}}
@@ -174,7 +176,7 @@ func BenchmarkFewRows(b *testing.B) {
 					n = pieces(beyond, s[0]*s[1]*t.Size())
 				}
 				var list []kernels.Mat
-				for _, m := range []int{1, 2, 3, 4, 7, 8, 12, 16} {
+				for _, m := range []int{1, 2, 3, 4, 7, 8, 12, 16, 17, 20, 24, 32, 48, 64, 128} {
 					b.Run(fmt.Sprintf("%s/%s/%dx%dx%d", t, from, m, s[0], s[1]), func(b *testing.B) {
 						for len(list) < n {
 							list = append(list, repeating(t, s[0], s[1]))
@@ -190,9 +192,10 @@ func BenchmarkFewRows(b *testing.B) {
 // benchmarkFew multiplies m rows by one weight after the other.
 func benchmarkFew(b *testing.B, m int, weights []kernels.Mat) {
 	x, dst := repeating(kernels.F32, m, weights[0].Cols), newMat(kernels.F32, m, weights[0].Rows, 0)
-	d := deviceWith(detect(""), 1)
+	d := deviceWith(detect(os.Getenv("COMPRESS_CPU_DISABLE")), 1)
 	blocks, dots := d.matmuls(), d.matmuls()
 	dots.ks.few = nil
+	dots.ks.exact.fetching = nil
 	calls := 0
 	call := func(p *matmuls) time.Duration {
 		w := weights[calls%len(weights)]
@@ -218,7 +221,11 @@ func benchmarkFew(b *testing.B, m int, weights []kernels.Mat) {
 	b.ReportMetric(work/best.Seconds(), "GFLOP/s")
 	if len(ratios) > 0 {
 		slices.Sort(ratios)
-		b.ReportMetric(work/bestDots.Seconds(), "dots-GFLOP/s")
+		other := "dots-GFLOP/s"
+		if m > skinnyRows {
+			other = "unfetched-GFLOP/s"
+		}
+		b.ReportMetric(work/bestDots.Seconds(), other)
 		b.ReportMetric(ratios[len(ratios)/2], "times")
 	}
 }

@@ -35,6 +35,7 @@ type tileKernel struct {
 	aParts, bParts int  // bfloat16 parts that an operand is split into; 0 for float32
 	wide           bool // pieces of many columns, for panels so narrow that packing them again costs more than sums
 	run            func(*tileArgs)
+	fetching       func(*tileArgs) // run, to the same bits, that fetches the next right panel; nil: there is none
 }
 
 // kernelSet holds the kernels of one choice of instruction sets. Optional tile kernels have a nil run.
@@ -80,6 +81,11 @@ type tileArgs struct {
 	panels  int // panels of a, whose rows of c follow each other
 	aStep   int // bytes between two panels of a
 	acc     int // 0 overwrites c, 1 adds to it
+
+	// What a fetching kernel fetches into the second-level cache for later: where it begins, which may be beyond the
+	// operand, the bytes between two of its rows, of which there are 16, and how many bytes of each go with 16 units.
+	fetch               uintptr
+	fetchRow, fetchStep int
 }
 
 // packArgs are the operands of a transposition: dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units,

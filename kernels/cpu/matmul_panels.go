@@ -39,6 +39,7 @@ const (
 	leftPanels = 8         // the same of left panels of floats, which are narrower
 	fewPieces  = 8         // pieces that other operations make at least
 	sumsPad    = 16        // floats between two rows of a piece's sums
+	fetchMost  = 4         // see fetchNext
 )
 
 // panelProduct is one product in progress. It comes from a pool: a model's step makes hundreds, and none should cost an
@@ -260,7 +261,7 @@ func (p *panelProduct) multiplyRight(st *stage, c piece, s source, j int, right 
 		if exact {
 			p.exactPanels(st, piece{lo, hi, j, c.end}, c, s)
 		} else {
-			p.multiplyPanels(st, c, piece{lo, hi, j, c.end}, right)
+			p.multiplyPanels(st, c, piece{lo, hi, j, c.end}, s, right)
 		}
 
 		lo = hi
@@ -323,11 +324,15 @@ func (p *panelProduct) stretch(st *stage, c piece, lo int, whole bool) (hi int, 
 }
 
 // multiplyPanels multiplies the left panels of q, some of those of piece c, with the packed right panel of its column.
-func (p *panelProduct) multiplyPanels(st *stage, c, q piece, right []uint32) {
+func (p *panelProduct) multiplyPanels(st *stage, c, q piece, s source, right []uint32) {
 	lo, hi, j := q.lo, q.hi, q.j
 	st.args = tileArgs{
 		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&right[0]), k: p.tile.depthUnits(st.kc),
 		aStep: p.aSize * 4,
+	}
+	run := p.tile.run
+	if p.tile.fetching != nil && p.fetchNext(st, c, s, j) {
+		run = p.tile.fetching
 	}
 
 	if whole := p.inside(lo, hi, j); whole > 0 {
@@ -338,7 +343,7 @@ func (p *panelProduct) multiplyPanels(st *stage, c, q piece, right []uint32) {
 			st.args.acc = 1
 		}
 
-		p.tile.run(&st.args)
+		run(&st.args)
 		lo += whole
 		st.args.a = unsafe.Add(st.args.a, whole*p.aSize*4)
 	}
@@ -350,8 +355,32 @@ func (p *panelProduct) multiplyPanels(st *stage, c, q piece, right []uint32) {
 		st.args.ldc = st.pitch * 4
 		st.args.panels = hi - lo
 		st.args.acc = min(st.k0, 1)
-		p.tile.run(&st.args)
+		run(&st.args)
 	}
+}
+
+// fetchNext says in the arguments of a kernel what is packed after the right panel of column j, and reports whether it
+// is to be fetched: where so few left panels share it, for each byte of an element, that their products take little
+// more time than the memory, and rows of it lie one after the other.
+func (p *panelProduct) fetchNext(st *stage, c piece, s source, j int) bool {
+	panels, size := c.hi-c.lo, s.op.DType().Size()
+	if panels > fetchMost*size || s.op.kMajor {
+		return false
+	}
+
+	j += p.tile.cols
+	k := st.k0
+	if j >= c.end { // the next block of k begins anew
+		j, k = c.j, k+st.kc
+	}
+	j, k = j-s.row, k-s.k0 // see packRight
+	if j >= s.op.Rows || k >= s.op.Cols {
+		return false
+	}
+	st.args.fetch = uintptr(address(s.op.Mat, j, k))
+	st.args.fetchRow = s.op.Stride * size
+	st.args.fetchStep = pieces(16*size, panels)
+	return true
 }
 
 // inside is how many of the left panels [lo, hi) give tiles with the right panel of column j that are written

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -390,6 +391,55 @@ func transposed(m kernels.Mat) kernels.Mat {
 	return out
 }
 
+// TestFetchingIsTheSameBits: kernels that fetch the next panel meanwhile give the bits of those that do not, whatever
+// the edges of tiles, blocks and pieces, and products of few left panels take them.
+func TestFetchingIsTheSameBits(t *testing.T) {
+	d := deviceWith(detect("amx,avx512"), 1)
+	fetching, plain := d.matmuls(), d.matmuls()
+	if fetching.ks.exact.fetching == nil {
+		t.Skip("no kernel fetches")
+	}
+	plain.ks.exact.fetching = nil
+	calls := 0
+	run := fetching.ks.exact.fetching
+	fetching.ks.exact.fetching = func(a *tileArgs) {
+		calls++
+		run(a)
+	}
+
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, c := range []struct {
+		m, n, k int
+		gap     int
+	}{
+		{17, 16, 32, 0},
+		{18, 33, 40, 3},
+		{24, 1100, 300, 0},
+		{33, 100, 577, 5},
+		{48, 70, 513, 0},
+		{96, 70, 513, 0},
+		{97, 70, 300, 1},
+	} {
+		for _, typ := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+			x, w := randomMat(rng, kernels.F32, c.m, c.k, c.gap), randomMat(rng, typ, c.n, c.k, c.gap)
+			got := randomMat(rng, kernels.F32, c.m, c.n, c.gap)
+			want := newMat(kernels.F32, c.m, c.n, c.gap)
+			copy(want.Buf.Bytes(), got.Buf.Bytes())
+			for _, o := range []kernels.MatMul{{}, {Accumulate: true}} {
+				calls = 0
+				fetching.nt(got, x, w, o)
+				plain.nt(want, x, w, o)
+				if !bytes.Equal(got.Buf.Bytes(), want.Buf.Bytes()) {
+					t.Errorf("%v %s: other bits", c, typ)
+				}
+				if some := c.m <= 6*fetchMost*typ.Size() && c.n > 16; some != (calls > 0) {
+					t.Errorf("%v %s: %d calls of the kernel that fetches", c, typ, calls)
+				}
+			}
+		}
+	}
+}
+
 // TestMatMulNonFinite puts NaN and infinities into one operand: every element of the product that meets them is
 // not finite, as in F32 arithmetic under Exact, and no other element changes.
 func TestMatMulNonFinite(t *testing.T) {
@@ -418,7 +468,7 @@ func TestMatMulNonFinite(t *testing.T) {
 	}
 }
 
-// TestMatMulForgetsScratch: what an earlier product left in the scratch memory has no say in the choice of a kernel, and
+// TestMatMulForgetsScratch: what an earlier product left in scratch memory has no say in the choice of a kernel, and
 // so in the last bits.
 func TestMatMulForgetsScratch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))

@@ -42,7 +42,6 @@ half:
 	WORD $0x4f000410 // movi v16.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
 	WORD $0x4f00040f // movi v15.4s, #0x0
 	WORD $0x4f00040e // movi v14.4s, #0x0
 	WORD $0x4f00040d // movi v13.4s, #0x0
@@ -54,172 +53,159 @@ group:
 	WORD $0x4f000407 // movi v7.4s, #0x0
 	WORD $0x4f000406 // movi v6.4s, #0x0
 	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad4005a2 // ldp q2, q1, [x13]
-	WORD $0x3dc00184 // ldr q4, [x12]
-	WORD $0xfd400983 // ldr d3, [x12, #16]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
+	WORD $0xad4071bd // ldp q29, q28, [x13]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3af // sdot v15.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e38e // sdot v14.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3ad // sdot v13.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e38c // sdot v12.4s, v28.16b, v0.4b[1]
+	WORD $0x4f80ebab // sdot v11.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb8a // sdot v10.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0eba9 // sdot v9.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb88 // sdot v8.4s, v28.16b, v0.4b[3]
+	WORD $0x4f81e3a7 // sdot v7.4s, v29.16b, v1.4b[0]
+	WORD $0x4f81e386 // sdot v6.4s, v28.16b, v1.4b[0]
+	WORD $0x4fa1e3a5 // sdot v5.4s, v29.16b, v1.4b[1]
+	WORD $0x4fa1e384 // sdot v4.4s, v28.16b, v1.4b[1]
+	WORD $0xad4201bc // ldp q28, q0, [x13, #64]
+	WORD $0x4f81eb8f // sdot v15.4s, v28.16b, v1.4b[2]
+	WORD $0x4f81e80e // sdot v14.4s, v0.16b, v1.4b[2]
+	WORD $0x4fa1eb8d // sdot v13.4s, v28.16b, v1.4b[3]
+	WORD $0x4fa1e80c // sdot v12.4s, v0.16b, v1.4b[3]
+	WORD $0x4f82e38b // sdot v11.4s, v28.16b, v2.4b[0]
+	WORD $0x4f82e00a // sdot v10.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e389 // sdot v9.4s, v28.16b, v2.4b[1]
+	WORD $0x4fa2e008 // sdot v8.4s, v0.16b, v2.4b[1]
+	WORD $0x4f82eb87 // sdot v7.4s, v28.16b, v2.4b[2]
+	WORD $0x4f82e806 // sdot v6.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2eb85 // sdot v5.4s, v28.16b, v2.4b[3]
+	WORD $0x4fa2e804 // sdot v4.4s, v0.16b, v2.4b[3]
+	WORD $0xad4471bd // ldp q29, q28, [x13, #128]
+	WORD $0x4f83e3af // sdot v15.4s, v29.16b, v3.4b[0]
+	WORD $0x4f83e38e // sdot v14.4s, v28.16b, v3.4b[0]
+	WORD $0x4fa3e3ad // sdot v13.4s, v29.16b, v3.4b[1]
+	WORD $0x4fa3e38c // sdot v12.4s, v28.16b, v3.4b[1]
+	WORD $0x4f83ebab // sdot v11.4s, v29.16b, v3.4b[2]
+	WORD $0x4f83eb8a // sdot v10.4s, v28.16b, v3.4b[2]
+	WORD $0x4fa3eba9 // sdot v9.4s, v29.16b, v3.4b[3]
+	WORD $0x4fa3eb88 // sdot v8.4s, v28.16b, v3.4b[3]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3a7 // sdot v7.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e386 // sdot v6.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3a5 // sdot v5.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e384 // sdot v4.4s, v28.16b, v0.4b[1]
+	WORD $0xad4671bd // ldp q29, q28, [x13, #192]
+	WORD $0x4f80ebaf // sdot v15.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb8e // sdot v14.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0ebad // sdot v13.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb8c // sdot v12.4s, v28.16b, v0.4b[3]
+	WORD $0x4f81e3ab // sdot v11.4s, v29.16b, v1.4b[0]
+	WORD $0x4f81e38a // sdot v10.4s, v28.16b, v1.4b[0]
+	WORD $0x4fa1e3a9 // sdot v9.4s, v29.16b, v1.4b[1]
+	WORD $0x4fa1e388 // sdot v8.4s, v28.16b, v1.4b[1]
+	WORD $0x4f81eba7 // sdot v7.4s, v29.16b, v1.4b[2]
+	WORD $0x4f81eb86 // sdot v6.4s, v28.16b, v1.4b[2]
+	WORD $0x4fa1eba5 // sdot v5.4s, v29.16b, v1.4b[3]
+	WORD $0x4fa1eb84 // sdot v4.4s, v28.16b, v1.4b[3]
+	WORD $0xad4801a1 // ldp q1, q0, [x13, #256]
+	WORD $0x4f82e02f // sdot v15.4s, v1.16b, v2.4b[0]
+	WORD $0x4f82e00e // sdot v14.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e02d // sdot v13.4s, v1.16b, v2.4b[1]
+	WORD $0x4fa2e00c // sdot v12.4s, v0.16b, v2.4b[1]
+	WORD $0x4f82e82b // sdot v11.4s, v1.16b, v2.4b[2]
+	WORD $0x4f82e80a // sdot v10.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2e829 // sdot v9.4s, v1.16b, v2.4b[3]
+	WORD $0x4fa2e808 // sdot v8.4s, v0.16b, v2.4b[3]
 	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
+	WORD $0x4f83e006 // sdot v6.4s, v0.16b, v3.4b[0]
 	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4205a2 // ldp q2, q1, [x13, #64]
-	WORD $0x3cc18184 // ldur q4, [x12, #24]
-	WORD $0xfd401583 // ldr d3, [x12, #40]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4405a2 // ldp q2, q1, [x13, #128]
-	WORD $0x3dc00d84 // ldr q4, [x12, #48]
-	WORD $0xfd402183 // ldr d3, [x12, #64]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4605a2 // ldp q2, q1, [x13, #192]
-	WORD $0x3cc48184 // ldur q4, [x12, #72]
-	WORD $0xfd402d83 // ldr d3, [x12, #88]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4805a2 // ldp q2, q1, [x13, #256]
-	WORD $0x3dc01984 // ldr q4, [x12, #96]
-	WORD $0xfd403983 // ldr d3, [x12, #112]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4a05a2 // ldp q2, q1, [x13, #320]
-	WORD $0x3cc78184 // ldur q4, [x12, #120]
-	WORD $0xfd404583 // ldr d3, [x12, #136]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4c05a2 // ldp q2, q1, [x13, #384]
-	WORD $0x3dc02584 // ldr q4, [x12, #144]
-	WORD $0xfd405183 // ldr d3, [x12, #160]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4e05a2 // ldp q2, q1, [x13, #448]
-	WORD $0x3cca8184 // ldur q4, [x12, #168]
-	WORD $0xfd405d83 // ldr d3, [x12, #184]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
+	WORD $0x4fa3e004 // sdot v4.4s, v0.16b, v3.4b[1]
+	WORD $0xad4a71bd // ldp q29, q28, [x13, #320]
+	WORD $0x4f83ebaf // sdot v15.4s, v29.16b, v3.4b[2]
+	WORD $0x4f83eb8e // sdot v14.4s, v28.16b, v3.4b[2]
+	WORD $0x4fa3ebad // sdot v13.4s, v29.16b, v3.4b[3]
+	WORD $0x4fa3eb8c // sdot v12.4s, v28.16b, v3.4b[3]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3ab // sdot v11.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e38a // sdot v10.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3a9 // sdot v9.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e388 // sdot v8.4s, v28.16b, v0.4b[1]
+	WORD $0x4f80eba7 // sdot v7.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb86 // sdot v6.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0eba5 // sdot v5.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb84 // sdot v4.4s, v28.16b, v0.4b[3]
+	WORD $0xad4c01bc // ldp q28, q0, [x13, #384]
+	WORD $0x4f81e38f // sdot v15.4s, v28.16b, v1.4b[0]
+	WORD $0x4f81e00e // sdot v14.4s, v0.16b, v1.4b[0]
+	WORD $0x4fa1e38d // sdot v13.4s, v28.16b, v1.4b[1]
+	WORD $0x4fa1e00c // sdot v12.4s, v0.16b, v1.4b[1]
+	WORD $0x4f81eb8b // sdot v11.4s, v28.16b, v1.4b[2]
+	WORD $0x4f81e80a // sdot v10.4s, v0.16b, v1.4b[2]
+	WORD $0x4fa1eb89 // sdot v9.4s, v28.16b, v1.4b[3]
+	WORD $0x4fa1e808 // sdot v8.4s, v0.16b, v1.4b[3]
+	WORD $0x4f82e387 // sdot v7.4s, v28.16b, v2.4b[0]
+	WORD $0x4f82e006 // sdot v6.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e385 // sdot v5.4s, v28.16b, v2.4b[1]
+	WORD $0x4fa2e004 // sdot v4.4s, v0.16b, v2.4b[1]
+	WORD $0xad4e01a1 // ldp q1, q0, [x13, #448]
+	WORD $0x4f82e82f // sdot v15.4s, v1.16b, v2.4b[2]
+	WORD $0x4f82e80e // sdot v14.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2e82d // sdot v13.4s, v1.16b, v2.4b[3]
+	WORD $0x4fa2e80c // sdot v12.4s, v0.16b, v2.4b[3]
+	WORD $0x4f83e02b // sdot v11.4s, v1.16b, v3.4b[0]
+	WORD $0x4f83e00a // sdot v10.4s, v0.16b, v3.4b[0]
+	WORD $0x4fa3e029 // sdot v9.4s, v1.16b, v3.4b[1]
+	WORD $0x4fa3e008 // sdot v8.4s, v0.16b, v3.4b[1]
+	WORD $0x4f83e827 // sdot v7.4s, v1.16b, v3.4b[2]
+	WORD $0x4f83e806 // sdot v6.4s, v0.16b, v3.4b[2]
+	WORD $0x4fa3e825 // sdot v5.4s, v1.16b, v3.4b[3]
+	WORD $0x4fa3e804 // sdot v4.4s, v0.16b, v3.4b[3]
 	ADD $512, R13, R13
-	ADD $192, R12, R12
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c4 // ldr q4, [x14]
-	WORD $0xfd4009c3 // ldr d3, [x14, #16]
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e22cc1b // fmla v27.4s, v0.4s, v2.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e21cc1a // fmla v26.4s, v0.4s, v1.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e22cc19 // fmla v25.4s, v0.4s, v2.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e21cc18 // fmla v24.4s, v0.4s, v1.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e22cc17 // fmla v23.4s, v0.4s, v2.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e21cc16 // fmla v22.4s, v0.4s, v1.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e22cc15 // fmla v21.4s, v0.4s, v2.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e21cc14 // fmla v20.4s, v0.4s, v1.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e22cc13 // fmla v19.4s, v0.4s, v2.4s
-	WORD $0x4e21d8e0 // scvtf v0.4s, v7.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e21cc12 // fmla v18.4s, v0.4s, v1.4s
-	WORD $0x4e21d8c0 // scvtf v0.4s, v6.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e22cc11 // fmla v17.4s, v0.4s, v2.4s
-	WORD $0x4e21d8a0 // scvtf v0.4s, v5.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e21cc10 // fmla v16.4s, v0.4s, v1.4s
+	WORD $0x3dc001c3 // ldr q3, [x14]
+	WORD $0xfd4009c2 // ldr d2, [x14, #16]
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f8391ef // fmul v15.4s, v15.4s, v3.s[0]
+	WORD $0x4e21cdfb // fmla v27.4s, v15.4s, v1.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f8391ce // fmul v14.4s, v14.4s, v3.s[0]
+	WORD $0x4e20cdda // fmla v26.4s, v14.4s, v0.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fa391ad // fmul v13.4s, v13.4s, v3.s[1]
+	WORD $0x4e21cdb9 // fmla v25.4s, v13.4s, v1.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fa3918c // fmul v12.4s, v12.4s, v3.s[1]
+	WORD $0x4e20cd98 // fmla v24.4s, v12.4s, v0.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f83996b // fmul v11.4s, v11.4s, v3.s[2]
+	WORD $0x4e21cd77 // fmla v23.4s, v11.4s, v1.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f83994a // fmul v10.4s, v10.4s, v3.s[2]
+	WORD $0x4e20cd56 // fmla v22.4s, v10.4s, v0.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fa39929 // fmul v9.4s, v9.4s, v3.s[3]
+	WORD $0x4e21cd35 // fmla v21.4s, v9.4s, v1.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fa39903 // fmul v3.4s, v8.4s, v3.s[3]
+	WORD $0x4e20cc74 // fmla v20.4s, v3.4s, v0.4s
+	WORD $0x4e21d8e3 // scvtf v3.4s, v7.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e21cc73 // fmla v19.4s, v3.4s, v1.4s
+	WORD $0x4e21d8c3 // scvtf v3.4s, v6.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e20cc72 // fmla v18.4s, v3.4s, v0.4s
+	WORD $0x4e21d8a3 // scvtf v3.4s, v5.4s
+	WORD $0x4fa29063 // fmul v3.4s, v3.4s, v2.s[1]
+	WORD $0x4e21cc71 // fmla v17.4s, v3.4s, v1.4s
+	WORD $0x4e21d881 // scvtf v1.4s, v4.4s
+	WORD $0x4fa29021 // fmul v1.4s, v1.4s, v2.s[1]
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
 	ADD $24, R14, R14
 	ADD $24, R15, R15
 	ADD $64, R19, R19
@@ -322,7 +308,6 @@ half:
 	WORD $0x4f000410 // movi v16.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
 	WORD $0x4f00040f // movi v15.4s, #0x0
 	WORD $0x4f00040e // movi v14.4s, #0x0
 	WORD $0x4f00040d // movi v13.4s, #0x0
@@ -334,172 +319,159 @@ group:
 	WORD $0x4f000407 // movi v7.4s, #0x0
 	WORD $0x4f000406 // movi v6.4s, #0x0
 	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad4005a2 // ldp q2, q1, [x13]
-	WORD $0x3dc00184 // ldr q4, [x12]
-	WORD $0xfd400983 // ldr d3, [x12, #16]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
+	WORD $0xad4071bd // ldp q29, q28, [x13]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3af // sdot v15.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e38e // sdot v14.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3ad // sdot v13.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e38c // sdot v12.4s, v28.16b, v0.4b[1]
+	WORD $0x4f80ebab // sdot v11.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb8a // sdot v10.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0eba9 // sdot v9.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb88 // sdot v8.4s, v28.16b, v0.4b[3]
+	WORD $0x4f81e3a7 // sdot v7.4s, v29.16b, v1.4b[0]
+	WORD $0x4f81e386 // sdot v6.4s, v28.16b, v1.4b[0]
+	WORD $0x4fa1e3a5 // sdot v5.4s, v29.16b, v1.4b[1]
+	WORD $0x4fa1e384 // sdot v4.4s, v28.16b, v1.4b[1]
+	WORD $0xad4201bc // ldp q28, q0, [x13, #64]
+	WORD $0x4f81eb8f // sdot v15.4s, v28.16b, v1.4b[2]
+	WORD $0x4f81e80e // sdot v14.4s, v0.16b, v1.4b[2]
+	WORD $0x4fa1eb8d // sdot v13.4s, v28.16b, v1.4b[3]
+	WORD $0x4fa1e80c // sdot v12.4s, v0.16b, v1.4b[3]
+	WORD $0x4f82e38b // sdot v11.4s, v28.16b, v2.4b[0]
+	WORD $0x4f82e00a // sdot v10.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e389 // sdot v9.4s, v28.16b, v2.4b[1]
+	WORD $0x4fa2e008 // sdot v8.4s, v0.16b, v2.4b[1]
+	WORD $0x4f82eb87 // sdot v7.4s, v28.16b, v2.4b[2]
+	WORD $0x4f82e806 // sdot v6.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2eb85 // sdot v5.4s, v28.16b, v2.4b[3]
+	WORD $0x4fa2e804 // sdot v4.4s, v0.16b, v2.4b[3]
+	WORD $0xad4471bd // ldp q29, q28, [x13, #128]
+	WORD $0x4f83e3af // sdot v15.4s, v29.16b, v3.4b[0]
+	WORD $0x4f83e38e // sdot v14.4s, v28.16b, v3.4b[0]
+	WORD $0x4fa3e3ad // sdot v13.4s, v29.16b, v3.4b[1]
+	WORD $0x4fa3e38c // sdot v12.4s, v28.16b, v3.4b[1]
+	WORD $0x4f83ebab // sdot v11.4s, v29.16b, v3.4b[2]
+	WORD $0x4f83eb8a // sdot v10.4s, v28.16b, v3.4b[2]
+	WORD $0x4fa3eba9 // sdot v9.4s, v29.16b, v3.4b[3]
+	WORD $0x4fa3eb88 // sdot v8.4s, v28.16b, v3.4b[3]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3a7 // sdot v7.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e386 // sdot v6.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3a5 // sdot v5.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e384 // sdot v4.4s, v28.16b, v0.4b[1]
+	WORD $0xad4671bd // ldp q29, q28, [x13, #192]
+	WORD $0x4f80ebaf // sdot v15.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb8e // sdot v14.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0ebad // sdot v13.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb8c // sdot v12.4s, v28.16b, v0.4b[3]
+	WORD $0x4f81e3ab // sdot v11.4s, v29.16b, v1.4b[0]
+	WORD $0x4f81e38a // sdot v10.4s, v28.16b, v1.4b[0]
+	WORD $0x4fa1e3a9 // sdot v9.4s, v29.16b, v1.4b[1]
+	WORD $0x4fa1e388 // sdot v8.4s, v28.16b, v1.4b[1]
+	WORD $0x4f81eba7 // sdot v7.4s, v29.16b, v1.4b[2]
+	WORD $0x4f81eb86 // sdot v6.4s, v28.16b, v1.4b[2]
+	WORD $0x4fa1eba5 // sdot v5.4s, v29.16b, v1.4b[3]
+	WORD $0x4fa1eb84 // sdot v4.4s, v28.16b, v1.4b[3]
+	WORD $0xad4801a1 // ldp q1, q0, [x13, #256]
+	WORD $0x4f82e02f // sdot v15.4s, v1.16b, v2.4b[0]
+	WORD $0x4f82e00e // sdot v14.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e02d // sdot v13.4s, v1.16b, v2.4b[1]
+	WORD $0x4fa2e00c // sdot v12.4s, v0.16b, v2.4b[1]
+	WORD $0x4f82e82b // sdot v11.4s, v1.16b, v2.4b[2]
+	WORD $0x4f82e80a // sdot v10.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2e829 // sdot v9.4s, v1.16b, v2.4b[3]
+	WORD $0x4fa2e808 // sdot v8.4s, v0.16b, v2.4b[3]
 	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
+	WORD $0x4f83e006 // sdot v6.4s, v0.16b, v3.4b[0]
 	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4205a2 // ldp q2, q1, [x13, #64]
-	WORD $0x3cc18184 // ldur q4, [x12, #24]
-	WORD $0xfd401583 // ldr d3, [x12, #40]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4405a2 // ldp q2, q1, [x13, #128]
-	WORD $0x3dc00d84 // ldr q4, [x12, #48]
-	WORD $0xfd402183 // ldr d3, [x12, #64]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4605a2 // ldp q2, q1, [x13, #192]
-	WORD $0x3cc48184 // ldur q4, [x12, #72]
-	WORD $0xfd402d83 // ldr d3, [x12, #88]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4805a2 // ldp q2, q1, [x13, #256]
-	WORD $0x3dc01984 // ldr q4, [x12, #96]
-	WORD $0xfd403983 // ldr d3, [x12, #112]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4a05a2 // ldp q2, q1, [x13, #320]
-	WORD $0x3cc78184 // ldur q4, [x12, #120]
-	WORD $0xfd404583 // ldr d3, [x12, #136]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4c05a2 // ldp q2, q1, [x13, #384]
-	WORD $0x3dc02584 // ldr q4, [x12, #144]
-	WORD $0xfd405183 // ldr d3, [x12, #160]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4e05a2 // ldp q2, q1, [x13, #448]
-	WORD $0x3cca8184 // ldur q4, [x12, #168]
-	WORD $0xfd405d83 // ldr d3, [x12, #184]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
+	WORD $0x4fa3e004 // sdot v4.4s, v0.16b, v3.4b[1]
+	WORD $0xad4a71bd // ldp q29, q28, [x13, #320]
+	WORD $0x4f83ebaf // sdot v15.4s, v29.16b, v3.4b[2]
+	WORD $0x4f83eb8e // sdot v14.4s, v28.16b, v3.4b[2]
+	WORD $0x4fa3ebad // sdot v13.4s, v29.16b, v3.4b[3]
+	WORD $0x4fa3eb8c // sdot v12.4s, v28.16b, v3.4b[3]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3ab // sdot v11.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e38a // sdot v10.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3a9 // sdot v9.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e388 // sdot v8.4s, v28.16b, v0.4b[1]
+	WORD $0x4f80eba7 // sdot v7.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb86 // sdot v6.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0eba5 // sdot v5.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb84 // sdot v4.4s, v28.16b, v0.4b[3]
+	WORD $0xad4c01bc // ldp q28, q0, [x13, #384]
+	WORD $0x4f81e38f // sdot v15.4s, v28.16b, v1.4b[0]
+	WORD $0x4f81e00e // sdot v14.4s, v0.16b, v1.4b[0]
+	WORD $0x4fa1e38d // sdot v13.4s, v28.16b, v1.4b[1]
+	WORD $0x4fa1e00c // sdot v12.4s, v0.16b, v1.4b[1]
+	WORD $0x4f81eb8b // sdot v11.4s, v28.16b, v1.4b[2]
+	WORD $0x4f81e80a // sdot v10.4s, v0.16b, v1.4b[2]
+	WORD $0x4fa1eb89 // sdot v9.4s, v28.16b, v1.4b[3]
+	WORD $0x4fa1e808 // sdot v8.4s, v0.16b, v1.4b[3]
+	WORD $0x4f82e387 // sdot v7.4s, v28.16b, v2.4b[0]
+	WORD $0x4f82e006 // sdot v6.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e385 // sdot v5.4s, v28.16b, v2.4b[1]
+	WORD $0x4fa2e004 // sdot v4.4s, v0.16b, v2.4b[1]
+	WORD $0xad4e01a1 // ldp q1, q0, [x13, #448]
+	WORD $0x4f82e82f // sdot v15.4s, v1.16b, v2.4b[2]
+	WORD $0x4f82e80e // sdot v14.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2e82d // sdot v13.4s, v1.16b, v2.4b[3]
+	WORD $0x4fa2e80c // sdot v12.4s, v0.16b, v2.4b[3]
+	WORD $0x4f83e02b // sdot v11.4s, v1.16b, v3.4b[0]
+	WORD $0x4f83e00a // sdot v10.4s, v0.16b, v3.4b[0]
+	WORD $0x4fa3e029 // sdot v9.4s, v1.16b, v3.4b[1]
+	WORD $0x4fa3e008 // sdot v8.4s, v0.16b, v3.4b[1]
+	WORD $0x4f83e827 // sdot v7.4s, v1.16b, v3.4b[2]
+	WORD $0x4f83e806 // sdot v6.4s, v0.16b, v3.4b[2]
+	WORD $0x4fa3e825 // sdot v5.4s, v1.16b, v3.4b[3]
+	WORD $0x4fa3e804 // sdot v4.4s, v0.16b, v3.4b[3]
 	ADD $512, R13, R13
-	ADD $192, R12, R12
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c4 // ldr q4, [x14]
-	WORD $0xfd4009c3 // ldr d3, [x14, #16]
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e22cc1b // fmla v27.4s, v0.4s, v2.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e21cc1a // fmla v26.4s, v0.4s, v1.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e22cc19 // fmla v25.4s, v0.4s, v2.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e21cc18 // fmla v24.4s, v0.4s, v1.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e22cc17 // fmla v23.4s, v0.4s, v2.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e21cc16 // fmla v22.4s, v0.4s, v1.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e22cc15 // fmla v21.4s, v0.4s, v2.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e21cc14 // fmla v20.4s, v0.4s, v1.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e22cc13 // fmla v19.4s, v0.4s, v2.4s
-	WORD $0x4e21d8e0 // scvtf v0.4s, v7.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e21cc12 // fmla v18.4s, v0.4s, v1.4s
-	WORD $0x4e21d8c0 // scvtf v0.4s, v6.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e22cc11 // fmla v17.4s, v0.4s, v2.4s
-	WORD $0x4e21d8a0 // scvtf v0.4s, v5.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e21cc10 // fmla v16.4s, v0.4s, v1.4s
+	WORD $0x3dc001c3 // ldr q3, [x14]
+	WORD $0xfd4009c2 // ldr d2, [x14, #16]
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f8391ef // fmul v15.4s, v15.4s, v3.s[0]
+	WORD $0x4e21cdfb // fmla v27.4s, v15.4s, v1.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f8391ce // fmul v14.4s, v14.4s, v3.s[0]
+	WORD $0x4e20cdda // fmla v26.4s, v14.4s, v0.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fa391ad // fmul v13.4s, v13.4s, v3.s[1]
+	WORD $0x4e21cdb9 // fmla v25.4s, v13.4s, v1.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fa3918c // fmul v12.4s, v12.4s, v3.s[1]
+	WORD $0x4e20cd98 // fmla v24.4s, v12.4s, v0.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f83996b // fmul v11.4s, v11.4s, v3.s[2]
+	WORD $0x4e21cd77 // fmla v23.4s, v11.4s, v1.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f83994a // fmul v10.4s, v10.4s, v3.s[2]
+	WORD $0x4e20cd56 // fmla v22.4s, v10.4s, v0.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fa39929 // fmul v9.4s, v9.4s, v3.s[3]
+	WORD $0x4e21cd35 // fmla v21.4s, v9.4s, v1.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fa39903 // fmul v3.4s, v8.4s, v3.s[3]
+	WORD $0x4e20cc74 // fmla v20.4s, v3.4s, v0.4s
+	WORD $0x4e21d8e3 // scvtf v3.4s, v7.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e21cc73 // fmla v19.4s, v3.4s, v1.4s
+	WORD $0x4e21d8c3 // scvtf v3.4s, v6.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e20cc72 // fmla v18.4s, v3.4s, v0.4s
+	WORD $0x4e21d8a3 // scvtf v3.4s, v5.4s
+	WORD $0x4fa29063 // fmul v3.4s, v3.4s, v2.s[1]
+	WORD $0x4e21cc71 // fmla v17.4s, v3.4s, v1.4s
+	WORD $0x4e21d881 // scvtf v1.4s, v4.4s
+	WORD $0x4fa29021 // fmul v1.4s, v1.4s, v2.s[1]
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
 	WORD $0x3dc001e3 // ldr q3, [x15]
 	WORD $0xfd4009e2 // ldr d2, [x15, #16]
 	WORD $0xad400281 // ldp q1, q0, [x20]
@@ -617,7 +589,6 @@ half:
 	WORD $0x4f000410 // movi v16.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
 	WORD $0x4f00040f // movi v15.4s, #0x0
 	WORD $0x4f00040e // movi v14.4s, #0x0
 	WORD $0x4f00040d // movi v13.4s, #0x0
@@ -629,112 +600,106 @@ group:
 	WORD $0x4f000407 // movi v7.4s, #0x0
 	WORD $0x4f000406 // movi v6.4s, #0x0
 	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad4005a2 // ldp q2, q1, [x13]
-	WORD $0x3dc00184 // ldr q4, [x12]
-	WORD $0xfd400983 // ldr d3, [x12, #16]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4205a2 // ldp q2, q1, [x13, #64]
-	WORD $0x3cc18184 // ldur q4, [x12, #24]
-	WORD $0xfd401583 // ldr d3, [x12, #40]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4405a2 // ldp q2, q1, [x13, #128]
-	WORD $0x3dc00d84 // ldr q4, [x12, #48]
-	WORD $0xfd402183 // ldr d3, [x12, #64]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
-	WORD $0xad4605a2 // ldp q2, q1, [x13, #192]
-	WORD $0x3cc48184 // ldur q4, [x12, #72]
-	WORD $0xfd402d83 // ldr d3, [x12, #88]
-	WORD $0x4f84e040 // sdot v0.4s, v2.16b, v4.4b[0]
-	WORD $0x4f84e02f // sdot v15.4s, v1.16b, v4.4b[0]
-	WORD $0x4fa4e04e // sdot v14.4s, v2.16b, v4.4b[1]
-	WORD $0x4fa4e02d // sdot v13.4s, v1.16b, v4.4b[1]
-	WORD $0x4f84e84c // sdot v12.4s, v2.16b, v4.4b[2]
-	WORD $0x4f84e82b // sdot v11.4s, v1.16b, v4.4b[2]
-	WORD $0x4fa4e84a // sdot v10.4s, v2.16b, v4.4b[3]
-	WORD $0x4fa4e829 // sdot v9.4s, v1.16b, v4.4b[3]
-	WORD $0x4f83e048 // sdot v8.4s, v2.16b, v3.4b[0]
-	WORD $0x4f83e027 // sdot v7.4s, v1.16b, v3.4b[0]
-	WORD $0x4fa3e046 // sdot v6.4s, v2.16b, v3.4b[1]
-	WORD $0x4fa3e025 // sdot v5.4s, v1.16b, v3.4b[1]
+	WORD $0xad4071bd // ldp q29, q28, [x13]
+	WORD $0x4cdf2980 // ld1 {v0.4s-v3.4s}, [x12], #64
+	WORD $0x4f80e3af // sdot v15.4s, v29.16b, v0.4b[0]
+	WORD $0x4f80e38e // sdot v14.4s, v28.16b, v0.4b[0]
+	WORD $0x4fa0e3ad // sdot v13.4s, v29.16b, v0.4b[1]
+	WORD $0x4fa0e38c // sdot v12.4s, v28.16b, v0.4b[1]
+	WORD $0x4f80ebab // sdot v11.4s, v29.16b, v0.4b[2]
+	WORD $0x4f80eb8a // sdot v10.4s, v28.16b, v0.4b[2]
+	WORD $0x4fa0eba9 // sdot v9.4s, v29.16b, v0.4b[3]
+	WORD $0x4fa0eb88 // sdot v8.4s, v28.16b, v0.4b[3]
+	WORD $0x4f81e3a7 // sdot v7.4s, v29.16b, v1.4b[0]
+	WORD $0x4f81e386 // sdot v6.4s, v28.16b, v1.4b[0]
+	WORD $0x4fa1e3a5 // sdot v5.4s, v29.16b, v1.4b[1]
+	WORD $0x4fa1e384 // sdot v4.4s, v28.16b, v1.4b[1]
+	WORD $0xad4201bc // ldp q28, q0, [x13, #64]
+	WORD $0x4f81eb8f // sdot v15.4s, v28.16b, v1.4b[2]
+	WORD $0x4f81e80e // sdot v14.4s, v0.16b, v1.4b[2]
+	WORD $0x4fa1eb8d // sdot v13.4s, v28.16b, v1.4b[3]
+	WORD $0x4fa1e80c // sdot v12.4s, v0.16b, v1.4b[3]
+	WORD $0x4f82e38b // sdot v11.4s, v28.16b, v2.4b[0]
+	WORD $0x4f82e00a // sdot v10.4s, v0.16b, v2.4b[0]
+	WORD $0x4fa2e389 // sdot v9.4s, v28.16b, v2.4b[1]
+	WORD $0x4fa2e008 // sdot v8.4s, v0.16b, v2.4b[1]
+	WORD $0x4f82eb87 // sdot v7.4s, v28.16b, v2.4b[2]
+	WORD $0x4f82e806 // sdot v6.4s, v0.16b, v2.4b[2]
+	WORD $0x4fa2eb85 // sdot v5.4s, v28.16b, v2.4b[3]
+	WORD $0x4fa2e804 // sdot v4.4s, v0.16b, v2.4b[3]
+	WORD $0xad4409bc // ldp q28, q2, [x13, #128]
+	WORD $0x4f83e38f // sdot v15.4s, v28.16b, v3.4b[0]
+	WORD $0x4f83e04e // sdot v14.4s, v2.16b, v3.4b[0]
+	WORD $0x4fa3e38d // sdot v13.4s, v28.16b, v3.4b[1]
+	WORD $0x4fa3e04c // sdot v12.4s, v2.16b, v3.4b[1]
+	WORD $0x4f83eb8b // sdot v11.4s, v28.16b, v3.4b[2]
+	WORD $0x4f83e84a // sdot v10.4s, v2.16b, v3.4b[2]
+	WORD $0x4fa3eb89 // sdot v9.4s, v28.16b, v3.4b[3]
+	WORD $0x4fa3e848 // sdot v8.4s, v2.16b, v3.4b[3]
+	WORD $0x4cdfa980 // ld1 {v0.4s, v1.4s}, [x12], #32
+	WORD $0x4f80e387 // sdot v7.4s, v28.16b, v0.4b[0]
+	WORD $0x4f80e046 // sdot v6.4s, v2.16b, v0.4b[0]
+	WORD $0x4fa0e385 // sdot v5.4s, v28.16b, v0.4b[1]
+	WORD $0x4fa0e044 // sdot v4.4s, v2.16b, v0.4b[1]
+	WORD $0xad4609a3 // ldp q3, q2, [x13, #192]
+	WORD $0x4f80e86f // sdot v15.4s, v3.16b, v0.4b[2]
+	WORD $0x4f80e84e // sdot v14.4s, v2.16b, v0.4b[2]
+	WORD $0x4fa0e86d // sdot v13.4s, v3.16b, v0.4b[3]
+	WORD $0x4fa0e84c // sdot v12.4s, v2.16b, v0.4b[3]
+	WORD $0x4f81e06b // sdot v11.4s, v3.16b, v1.4b[0]
+	WORD $0x4f81e04a // sdot v10.4s, v2.16b, v1.4b[0]
+	WORD $0x4fa1e069 // sdot v9.4s, v3.16b, v1.4b[1]
+	WORD $0x4fa1e048 // sdot v8.4s, v2.16b, v1.4b[1]
+	WORD $0x4f81e867 // sdot v7.4s, v3.16b, v1.4b[2]
+	WORD $0x4f81e846 // sdot v6.4s, v2.16b, v1.4b[2]
+	WORD $0x4fa1e865 // sdot v5.4s, v3.16b, v1.4b[3]
+	WORD $0x4fa1e844 // sdot v4.4s, v2.16b, v1.4b[3]
 	ADD $256, R13, R13
-	ADD $96, R12, R12
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c4 // ldr q4, [x14]
-	WORD $0xfd4009c3 // ldr d3, [x14, #16]
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e22cc1b // fmla v27.4s, v0.4s, v2.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x4f849000 // fmul v0.4s, v0.4s, v4.s[0]
-	WORD $0x4e21cc1a // fmla v26.4s, v0.4s, v1.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e22cc19 // fmla v25.4s, v0.4s, v2.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x4fa49000 // fmul v0.4s, v0.4s, v4.s[1]
-	WORD $0x4e21cc18 // fmla v24.4s, v0.4s, v1.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e22cc17 // fmla v23.4s, v0.4s, v2.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x4f849800 // fmul v0.4s, v0.4s, v4.s[2]
-	WORD $0x4e21cc16 // fmla v22.4s, v0.4s, v1.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e22cc15 // fmla v21.4s, v0.4s, v2.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x4fa49800 // fmul v0.4s, v0.4s, v4.s[3]
-	WORD $0x4e21cc14 // fmla v20.4s, v0.4s, v1.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e22cc13 // fmla v19.4s, v0.4s, v2.4s
-	WORD $0x4e21d8e0 // scvtf v0.4s, v7.4s
-	WORD $0x4f839000 // fmul v0.4s, v0.4s, v3.s[0]
-	WORD $0x4e21cc12 // fmla v18.4s, v0.4s, v1.4s
-	WORD $0x4e21d8c0 // scvtf v0.4s, v6.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e22cc11 // fmla v17.4s, v0.4s, v2.4s
-	WORD $0x4e21d8a0 // scvtf v0.4s, v5.4s
-	WORD $0x4fa39000 // fmul v0.4s, v0.4s, v3.s[1]
-	WORD $0x4e21cc10 // fmla v16.4s, v0.4s, v1.4s
+	WORD $0x3dc001c3 // ldr q3, [x14]
+	WORD $0xfd4009c2 // ldr d2, [x14, #16]
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f8391ef // fmul v15.4s, v15.4s, v3.s[0]
+	WORD $0x4e21cdfb // fmla v27.4s, v15.4s, v1.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f8391ce // fmul v14.4s, v14.4s, v3.s[0]
+	WORD $0x4e20cdda // fmla v26.4s, v14.4s, v0.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fa391ad // fmul v13.4s, v13.4s, v3.s[1]
+	WORD $0x4e21cdb9 // fmla v25.4s, v13.4s, v1.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fa3918c // fmul v12.4s, v12.4s, v3.s[1]
+	WORD $0x4e20cd98 // fmla v24.4s, v12.4s, v0.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f83996b // fmul v11.4s, v11.4s, v3.s[2]
+	WORD $0x4e21cd77 // fmla v23.4s, v11.4s, v1.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f83994a // fmul v10.4s, v10.4s, v3.s[2]
+	WORD $0x4e20cd56 // fmla v22.4s, v10.4s, v0.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fa39929 // fmul v9.4s, v9.4s, v3.s[3]
+	WORD $0x4e21cd35 // fmla v21.4s, v9.4s, v1.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fa39903 // fmul v3.4s, v8.4s, v3.s[3]
+	WORD $0x4e20cc74 // fmla v20.4s, v3.4s, v0.4s
+	WORD $0x4e21d8e3 // scvtf v3.4s, v7.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e21cc73 // fmla v19.4s, v3.4s, v1.4s
+	WORD $0x4e21d8c3 // scvtf v3.4s, v6.4s
+	WORD $0x4f829063 // fmul v3.4s, v3.4s, v2.s[0]
+	WORD $0x4e20cc72 // fmla v18.4s, v3.4s, v0.4s
+	WORD $0x4e21d8a3 // scvtf v3.4s, v5.4s
+	WORD $0x4fa29063 // fmul v3.4s, v3.4s, v2.s[1]
+	WORD $0x4e21cc71 // fmla v17.4s, v3.4s, v1.4s
+	WORD $0x4e21d881 // scvtf v1.4s, v4.4s
+	WORD $0x4fa29021 // fmul v1.4s, v1.4s, v2.s[1]
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
 	ADD $24, R14, R14
 	ADD $24, R15, R15
 	ADD $64, R19, R19

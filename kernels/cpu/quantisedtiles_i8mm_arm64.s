@@ -6,6 +6,7 @@
 
 // func byteTile32I8MM(t *byteTileArgs)
 TEXT ·byteTile32I8MM(SB), NOSPLIT, $0-8
+	MOVD $128, R16
 	MOVD t+0(FP), R7
 	MOVD 0(R7), R0
 	MOVD 16(R7), R2
@@ -28,6 +29,7 @@ half:
 	ADD R11, R5, R19
 	ADD R11, R6, R20
 	MOVD 72(R7), R21
+	WORD $0x4f00041f // movi v31.4s, #0x0
 	WORD $0x4f00041e // movi v30.4s, #0x0
 	WORD $0x4f00041d // movi v29.4s, #0x0
 	WORD $0x4f00041c // movi v28.4s, #0x0
@@ -39,10 +41,9 @@ half:
 	WORD $0x4f000416 // movi v22.4s, #0x0
 	WORD $0x4f000415 // movi v21.4s, #0x0
 	WORD $0x4f000414 // movi v20.4s, #0x0
-	WORD $0x4f000413 // movi v19.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
 	WORD $0x4f000412 // movi v18.4s, #0x0
 	WORD $0x4f000411 // movi v17.4s, #0x0
 	WORD $0x4f000410 // movi v16.4s, #0x0
@@ -57,138 +58,127 @@ group:
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad400da4 // ldp q4, q3, [x13]
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0xad4105a2 // ldp q2, q1, [x13, #32]
-	WORD $0x3dc00985 // ldr q5, [x12, #32]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a493 // smmla v19.4s, v4.16b, v0.16b
+	WORD $0x4e81a492 // smmla v18.4s, v4.16b, v1.16b
+	WORD $0x4e82a491 // smmla v17.4s, v4.16b, v2.16b
+	WORD $0x4e83a490 // smmla v16.4s, v4.16b, v3.16b
+	WORD $0x4e80a4af // smmla v15.4s, v5.16b, v0.16b
+	WORD $0x4e81a4ae // smmla v14.4s, v5.16b, v1.16b
+	WORD $0x4e82a4ad // smmla v13.4s, v5.16b, v2.16b
+	WORD $0x4e83a4ac // smmla v12.4s, v5.16b, v3.16b
+	WORD $0x4e80a4cb // smmla v11.4s, v6.16b, v0.16b
+	WORD $0x4e81a4ca // smmla v10.4s, v6.16b, v1.16b
+	WORD $0x4e82a4c9 // smmla v9.4s, v6.16b, v2.16b
+	WORD $0x4e83a4c8 // smmla v8.4s, v6.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4f3 // smmla v19.4s, v7.16b, v0.16b
+	WORD $0x4e81a4f2 // smmla v18.4s, v7.16b, v1.16b
 	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
+	WORD $0x4e83a4f0 // smmla v16.4s, v7.16b, v3.16b
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a48f // smmla v15.4s, v4.16b, v0.16b
+	WORD $0x4e81a48e // smmla v14.4s, v4.16b, v1.16b
+	WORD $0x4e82a48d // smmla v13.4s, v4.16b, v2.16b
+	WORD $0x4e83a48c // smmla v12.4s, v4.16b, v3.16b
+	WORD $0x4e80a4ab // smmla v11.4s, v5.16b, v0.16b
+	WORD $0x4e81a4aa // smmla v10.4s, v5.16b, v1.16b
 	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad440da4 // ldp q4, q3, [x13, #128]
-	WORD $0xad419987 // ldp q7, q6, [x12, #48]
-	WORD $0xad4505a2 // ldp q2, q1, [x13, #160]
-	WORD $0x3dc01585 // ldr q5, [x12, #80]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
+	WORD $0x4e83a4a8 // smmla v8.4s, v5.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4d3 // smmla v19.4s, v6.16b, v0.16b
+	WORD $0x4e81a4d2 // smmla v18.4s, v6.16b, v1.16b
+	WORD $0x4e82a4d1 // smmla v17.4s, v6.16b, v2.16b
+	WORD $0x4e83a4d0 // smmla v16.4s, v6.16b, v3.16b
+	WORD $0x4e80a4ef // smmla v15.4s, v7.16b, v0.16b
+	WORD $0x4e81a4ee // smmla v14.4s, v7.16b, v1.16b
+	WORD $0x4e82a4ed // smmla v13.4s, v7.16b, v2.16b
+	WORD $0x4e83a4ec // smmla v12.4s, v7.16b, v3.16b
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a48b // smmla v11.4s, v4.16b, v0.16b
+	WORD $0x4e81a48a // smmla v10.4s, v4.16b, v1.16b
+	WORD $0x4e82a489 // smmla v9.4s, v4.16b, v2.16b
+	WORD $0x4e83a488 // smmla v8.4s, v4.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4b3 // smmla v19.4s, v5.16b, v0.16b
+	WORD $0x4e81a4b2 // smmla v18.4s, v5.16b, v1.16b
+	WORD $0x4e82a4b1 // smmla v17.4s, v5.16b, v2.16b
+	WORD $0x4e83a4b0 // smmla v16.4s, v5.16b, v3.16b
+	WORD $0x4e80a4cf // smmla v15.4s, v6.16b, v0.16b
+	WORD $0x4e81a4ce // smmla v14.4s, v6.16b, v1.16b
 	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad480da4 // ldp q4, q3, [x13, #256]
-	WORD $0xad431987 // ldp q7, q6, [x12, #96]
-	WORD $0xad4905a2 // ldp q2, q1, [x13, #288]
-	WORD $0x3dc02185 // ldr q5, [x12, #128]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad4c0da4 // ldp q4, q3, [x13, #384]
-	WORD $0xad449987 // ldp q7, q6, [x12, #144]
-	WORD $0xad4d05a2 // ldp q2, q1, [x13, #416]
-	WORD $0x3dc02d85 // ldr q5, [x12, #176]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	ADD $512, R13, R13
-	ADD $192, R12, R12
+	WORD $0x4e83a4cc // smmla v12.4s, v6.16b, v3.16b
+	WORD $0x4e80a4eb // smmla v11.4s, v7.16b, v0.16b
+	WORD $0x4e81a4ea // smmla v10.4s, v7.16b, v1.16b
+	WORD $0x4e82a4e9 // smmla v9.4s, v7.16b, v2.16b
+	WORD $0x4e83a4e8 // smmla v8.4s, v7.16b, v3.16b
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c2 // ldr q2, [x14]
-	WORD $0xfd4009c1 // ldr d1, [x14, #16]
-	WORD $0x4e823847 // zip1 v7.4s, v2.4s, v2.4s
-	WORD $0x4e827846 // zip2 v6.4s, v2.4s, v2.4s
-	WORD $0x4e813825 // zip1 v5.4s, v1.4s, v1.4s
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e080444 // dup v4.2d, v2.d[0]
-	WORD $0x4e180443 // dup v3.2d, v2.d[1]
-	WORD $0x4e080422 // dup v2.2d, v1.d[0]
-	WORD $0x4e180421 // dup v1.2d, v1.d[1]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e24cc1e // fmla v30.4s, v0.4s, v4.4s
-	WORD $0x4e21da40 // scvtf v0.4s, v18.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e23cc1d // fmla v29.4s, v0.4s, v3.4s
-	WORD $0x4e21da20 // scvtf v0.4s, v17.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e22cc1c // fmla v28.4s, v0.4s, v2.4s
-	WORD $0x4e21da00 // scvtf v0.4s, v16.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e21cc1b // fmla v27.4s, v0.4s, v1.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e24cc1a // fmla v26.4s, v0.4s, v4.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e23cc19 // fmla v25.4s, v0.4s, v3.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e22cc18 // fmla v24.4s, v0.4s, v2.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e21cc17 // fmla v23.4s, v0.4s, v1.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e24cc16 // fmla v22.4s, v0.4s, v4.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e23cc15 // fmla v21.4s, v0.4s, v3.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e22cc14 // fmla v20.4s, v0.4s, v2.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e21cc13 // fmla v19.4s, v0.4s, v1.4s
+	WORD $0x3dc001c1 // ldr q1, [x14]
+	WORD $0xfd4009c0 // ldr d0, [x14, #16]
+	WORD $0x4e813826 // zip1 v6.4s, v1.4s, v1.4s
+	WORD $0x4e817825 // zip2 v5.4s, v1.4s, v1.4s
+	WORD $0x4e803804 // zip1 v4.4s, v0.4s, v0.4s
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e080423 // dup v3.2d, v1.d[0]
+	WORD $0x4e180422 // dup v2.2d, v1.d[1]
+	WORD $0x4e080401 // dup v1.2d, v0.d[0]
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0x4e21da67 // scvtf v7.4s, v19.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e23ccff // fmla v31.4s, v7.4s, v3.4s
+	WORD $0x4e21da47 // scvtf v7.4s, v18.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e22ccfe // fmla v30.4s, v7.4s, v2.4s
+	WORD $0x4e21da27 // scvtf v7.4s, v17.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e21ccfd // fmla v29.4s, v7.4s, v1.4s
+	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x4e20ccdc // fmla v28.4s, v6.4s, v0.4s
+	WORD $0x4e21d9e6 // scvtf v6.4s, v15.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e23ccdb // fmla v27.4s, v6.4s, v3.4s
+	WORD $0x4e21d9c6 // scvtf v6.4s, v14.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e22ccda // fmla v26.4s, v6.4s, v2.4s
+	WORD $0x4e21d9a6 // scvtf v6.4s, v13.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e21ccd9 // fmla v25.4s, v6.4s, v1.4s
+	WORD $0x4e21d986 // scvtf v6.4s, v12.4s
+	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
+	WORD $0x4e20ccb8 // fmla v24.4s, v5.4s, v0.4s
+	WORD $0x4e21d965 // scvtf v5.4s, v11.4s
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4e23ccb7 // fmla v23.4s, v5.4s, v3.4s
+	WORD $0x4e21d943 // scvtf v3.4s, v10.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e22cc76 // fmla v22.4s, v3.4s, v2.4s
+	WORD $0x4e21d922 // scvtf v2.4s, v9.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21cc55 // fmla v21.4s, v2.4s, v1.4s
+	WORD $0x4e21d901 // scvtf v1.4s, v8.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e20cc34 // fmla v20.4s, v1.4s, v0.4s
 	ADD $24, R14, R14
 	ADD $24, R15, R15
 	ADD $64, R19, R19
 	ADD $64, R20, R20
 	SUBS $1, R21, R21
 	BNE group
-	WORD $0x4edd3bc1 // zip1 v1.2d, v30.2d, v29.2d
-	WORD $0x4edb3b80 // zip1 v0.2d, v28.2d, v27.2d
-	WORD $0x4edd7bc2 // zip2 v2.2d, v30.2d, v29.2d
-	WORD $0x4edb7b85 // zip2 v5.2d, v28.2d, v27.2d
-	WORD $0x4ed93b44 // zip1 v4.2d, v26.2d, v25.2d
-	WORD $0x4ed73b03 // zip1 v3.2d, v24.2d, v23.2d
-	WORD $0x4ed97b46 // zip2 v6.2d, v26.2d, v25.2d
-	WORD $0x4ed77b09 // zip2 v9.2d, v24.2d, v23.2d
-	WORD $0x4ed53ac8 // zip1 v8.2d, v22.2d, v21.2d
-	WORD $0x4ed33a87 // zip1 v7.2d, v20.2d, v19.2d
-	WORD $0x4ed57aca // zip2 v10.2d, v22.2d, v21.2d
-	WORD $0x4ed37a8d // zip2 v13.2d, v20.2d, v19.2d
+	WORD $0x4ede3be1 // zip1 v1.2d, v31.2d, v30.2d
+	WORD $0x4edc3ba0 // zip1 v0.2d, v29.2d, v28.2d
+	WORD $0x4ede7be2 // zip2 v2.2d, v31.2d, v30.2d
+	WORD $0x4edc7ba5 // zip2 v5.2d, v29.2d, v28.2d
+	WORD $0x4eda3b64 // zip1 v4.2d, v27.2d, v26.2d
+	WORD $0x4ed83b23 // zip1 v3.2d, v25.2d, v24.2d
+	WORD $0x4eda7b66 // zip2 v6.2d, v27.2d, v26.2d
+	WORD $0x4ed87b29 // zip2 v9.2d, v25.2d, v24.2d
+	WORD $0x4ed63ae8 // zip1 v8.2d, v23.2d, v22.2d
+	WORD $0x4ed43aa7 // zip1 v7.2d, v21.2d, v20.2d
+	WORD $0x4ed67aea // zip2 v10.2d, v23.2d, v22.2d
+	WORD $0x4ed47aad // zip2 v13.2d, v21.2d, v20.2d
 	ADD R11, R8, R12
 	MOVD 104(R7), R13
 	CBZ R13, store
@@ -249,6 +239,7 @@ store:
 
 // func byteTile32AddI8MM(t *byteTileArgs)
 TEXT ·byteTile32AddI8MM(SB), NOSPLIT, $0-8
+	MOVD $128, R16
 	MOVD t+0(FP), R7
 	MOVD 0(R7), R0
 	MOVD 16(R7), R2
@@ -271,6 +262,7 @@ half:
 	ADD R11, R5, R19
 	ADD R11, R6, R20
 	MOVD 72(R7), R21
+	WORD $0x4f00041f // movi v31.4s, #0x0
 	WORD $0x4f00041e // movi v30.4s, #0x0
 	WORD $0x4f00041d // movi v29.4s, #0x0
 	WORD $0x4f00041c // movi v28.4s, #0x0
@@ -282,10 +274,9 @@ half:
 	WORD $0x4f000416 // movi v22.4s, #0x0
 	WORD $0x4f000415 // movi v21.4s, #0x0
 	WORD $0x4f000414 // movi v20.4s, #0x0
-	WORD $0x4f000413 // movi v19.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
 	WORD $0x4f000412 // movi v18.4s, #0x0
 	WORD $0x4f000411 // movi v17.4s, #0x0
 	WORD $0x4f000410 // movi v16.4s, #0x0
@@ -300,120 +291,109 @@ group:
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad400da4 // ldp q4, q3, [x13]
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0xad4105a2 // ldp q2, q1, [x13, #32]
-	WORD $0x3dc00985 // ldr q5, [x12, #32]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a493 // smmla v19.4s, v4.16b, v0.16b
+	WORD $0x4e81a492 // smmla v18.4s, v4.16b, v1.16b
+	WORD $0x4e82a491 // smmla v17.4s, v4.16b, v2.16b
+	WORD $0x4e83a490 // smmla v16.4s, v4.16b, v3.16b
+	WORD $0x4e80a4af // smmla v15.4s, v5.16b, v0.16b
+	WORD $0x4e81a4ae // smmla v14.4s, v5.16b, v1.16b
+	WORD $0x4e82a4ad // smmla v13.4s, v5.16b, v2.16b
+	WORD $0x4e83a4ac // smmla v12.4s, v5.16b, v3.16b
+	WORD $0x4e80a4cb // smmla v11.4s, v6.16b, v0.16b
+	WORD $0x4e81a4ca // smmla v10.4s, v6.16b, v1.16b
+	WORD $0x4e82a4c9 // smmla v9.4s, v6.16b, v2.16b
+	WORD $0x4e83a4c8 // smmla v8.4s, v6.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4f3 // smmla v19.4s, v7.16b, v0.16b
+	WORD $0x4e81a4f2 // smmla v18.4s, v7.16b, v1.16b
 	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
+	WORD $0x4e83a4f0 // smmla v16.4s, v7.16b, v3.16b
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a48f // smmla v15.4s, v4.16b, v0.16b
+	WORD $0x4e81a48e // smmla v14.4s, v4.16b, v1.16b
+	WORD $0x4e82a48d // smmla v13.4s, v4.16b, v2.16b
+	WORD $0x4e83a48c // smmla v12.4s, v4.16b, v3.16b
+	WORD $0x4e80a4ab // smmla v11.4s, v5.16b, v0.16b
+	WORD $0x4e81a4aa // smmla v10.4s, v5.16b, v1.16b
 	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad440da4 // ldp q4, q3, [x13, #128]
-	WORD $0xad419987 // ldp q7, q6, [x12, #48]
-	WORD $0xad4505a2 // ldp q2, q1, [x13, #160]
-	WORD $0x3dc01585 // ldr q5, [x12, #80]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
+	WORD $0x4e83a4a8 // smmla v8.4s, v5.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4d3 // smmla v19.4s, v6.16b, v0.16b
+	WORD $0x4e81a4d2 // smmla v18.4s, v6.16b, v1.16b
+	WORD $0x4e82a4d1 // smmla v17.4s, v6.16b, v2.16b
+	WORD $0x4e83a4d0 // smmla v16.4s, v6.16b, v3.16b
+	WORD $0x4e80a4ef // smmla v15.4s, v7.16b, v0.16b
+	WORD $0x4e81a4ee // smmla v14.4s, v7.16b, v1.16b
+	WORD $0x4e82a4ed // smmla v13.4s, v7.16b, v2.16b
+	WORD $0x4e83a4ec // smmla v12.4s, v7.16b, v3.16b
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a48b // smmla v11.4s, v4.16b, v0.16b
+	WORD $0x4e81a48a // smmla v10.4s, v4.16b, v1.16b
+	WORD $0x4e82a489 // smmla v9.4s, v4.16b, v2.16b
+	WORD $0x4e83a488 // smmla v8.4s, v4.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4b3 // smmla v19.4s, v5.16b, v0.16b
+	WORD $0x4e81a4b2 // smmla v18.4s, v5.16b, v1.16b
+	WORD $0x4e82a4b1 // smmla v17.4s, v5.16b, v2.16b
+	WORD $0x4e83a4b0 // smmla v16.4s, v5.16b, v3.16b
+	WORD $0x4e80a4cf // smmla v15.4s, v6.16b, v0.16b
+	WORD $0x4e81a4ce // smmla v14.4s, v6.16b, v1.16b
 	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad480da4 // ldp q4, q3, [x13, #256]
-	WORD $0xad431987 // ldp q7, q6, [x12, #96]
-	WORD $0xad4905a2 // ldp q2, q1, [x13, #288]
-	WORD $0x3dc02185 // ldr q5, [x12, #128]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad4c0da4 // ldp q4, q3, [x13, #384]
-	WORD $0xad449987 // ldp q7, q6, [x12, #144]
-	WORD $0xad4d05a2 // ldp q2, q1, [x13, #416]
-	WORD $0x3dc02d85 // ldr q5, [x12, #176]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	ADD $512, R13, R13
-	ADD $192, R12, R12
+	WORD $0x4e83a4cc // smmla v12.4s, v6.16b, v3.16b
+	WORD $0x4e80a4eb // smmla v11.4s, v7.16b, v0.16b
+	WORD $0x4e81a4ea // smmla v10.4s, v7.16b, v1.16b
+	WORD $0x4e82a4e9 // smmla v9.4s, v7.16b, v2.16b
+	WORD $0x4e83a4e8 // smmla v8.4s, v7.16b, v3.16b
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c2 // ldr q2, [x14]
-	WORD $0xfd4009c1 // ldr d1, [x14, #16]
-	WORD $0x4e823847 // zip1 v7.4s, v2.4s, v2.4s
-	WORD $0x4e827846 // zip2 v6.4s, v2.4s, v2.4s
-	WORD $0x4e813825 // zip1 v5.4s, v1.4s, v1.4s
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e080444 // dup v4.2d, v2.d[0]
-	WORD $0x4e180443 // dup v3.2d, v2.d[1]
-	WORD $0x4e080422 // dup v2.2d, v1.d[0]
-	WORD $0x4e180421 // dup v1.2d, v1.d[1]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e24cc1e // fmla v30.4s, v0.4s, v4.4s
-	WORD $0x4e21da40 // scvtf v0.4s, v18.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e23cc1d // fmla v29.4s, v0.4s, v3.4s
-	WORD $0x4e21da20 // scvtf v0.4s, v17.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e22cc1c // fmla v28.4s, v0.4s, v2.4s
-	WORD $0x4e21da00 // scvtf v0.4s, v16.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e21cc1b // fmla v27.4s, v0.4s, v1.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e24cc1a // fmla v26.4s, v0.4s, v4.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e23cc19 // fmla v25.4s, v0.4s, v3.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e22cc18 // fmla v24.4s, v0.4s, v2.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e21cc17 // fmla v23.4s, v0.4s, v1.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e24cc16 // fmla v22.4s, v0.4s, v4.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e23cc15 // fmla v21.4s, v0.4s, v3.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e22cc14 // fmla v20.4s, v0.4s, v2.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e21cc13 // fmla v19.4s, v0.4s, v1.4s
+	WORD $0x3dc001c1 // ldr q1, [x14]
+	WORD $0xfd4009c0 // ldr d0, [x14, #16]
+	WORD $0x4e813826 // zip1 v6.4s, v1.4s, v1.4s
+	WORD $0x4e817825 // zip2 v5.4s, v1.4s, v1.4s
+	WORD $0x4e803804 // zip1 v4.4s, v0.4s, v0.4s
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e080423 // dup v3.2d, v1.d[0]
+	WORD $0x4e180422 // dup v2.2d, v1.d[1]
+	WORD $0x4e080401 // dup v1.2d, v0.d[0]
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0x4e21da67 // scvtf v7.4s, v19.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e23ccff // fmla v31.4s, v7.4s, v3.4s
+	WORD $0x4e21da47 // scvtf v7.4s, v18.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e22ccfe // fmla v30.4s, v7.4s, v2.4s
+	WORD $0x4e21da27 // scvtf v7.4s, v17.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e21ccfd // fmla v29.4s, v7.4s, v1.4s
+	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x4e20ccdc // fmla v28.4s, v6.4s, v0.4s
+	WORD $0x4e21d9e6 // scvtf v6.4s, v15.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e23ccdb // fmla v27.4s, v6.4s, v3.4s
+	WORD $0x4e21d9c6 // scvtf v6.4s, v14.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e22ccda // fmla v26.4s, v6.4s, v2.4s
+	WORD $0x4e21d9a6 // scvtf v6.4s, v13.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e21ccd9 // fmla v25.4s, v6.4s, v1.4s
+	WORD $0x4e21d986 // scvtf v6.4s, v12.4s
+	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
+	WORD $0x4e20ccb8 // fmla v24.4s, v5.4s, v0.4s
+	WORD $0x4e21d965 // scvtf v5.4s, v11.4s
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4e23ccb7 // fmla v23.4s, v5.4s, v3.4s
+	WORD $0x4e21d943 // scvtf v3.4s, v10.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e22cc76 // fmla v22.4s, v3.4s, v2.4s
+	WORD $0x4e21d922 // scvtf v2.4s, v9.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21cc55 // fmla v21.4s, v2.4s, v1.4s
+	WORD $0x4e21d901 // scvtf v1.4s, v8.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e20cc34 // fmla v20.4s, v1.4s, v0.4s
 	WORD $0x3dc001e1 // ldr q1, [x15]
 	WORD $0xfd4009e0 // ldr d0, [x15, #16]
 	WORD $0x4e813826 // zip1 v6.4s, v1.4s, v1.4s
@@ -424,36 +404,36 @@ step:
 	WORD $0x4e180422 // dup v2.2d, v1.d[1]
 	WORD $0x4e080401 // dup v1.2d, v0.d[0]
 	WORD $0x4e180400 // dup v0.2d, v0.d[1]
-	WORD $0x4e26cc7e // fmla v30.4s, v3.4s, v6.4s
-	WORD $0x4e26cc5d // fmla v29.4s, v2.4s, v6.4s
-	WORD $0x4e26cc3c // fmla v28.4s, v1.4s, v6.4s
-	WORD $0x4e26cc1b // fmla v27.4s, v0.4s, v6.4s
-	WORD $0x4e25cc7a // fmla v26.4s, v3.4s, v5.4s
-	WORD $0x4e25cc59 // fmla v25.4s, v2.4s, v5.4s
-	WORD $0x4e25cc38 // fmla v24.4s, v1.4s, v5.4s
-	WORD $0x4e25cc17 // fmla v23.4s, v0.4s, v5.4s
-	WORD $0x4e24cc76 // fmla v22.4s, v3.4s, v4.4s
-	WORD $0x4e24cc55 // fmla v21.4s, v2.4s, v4.4s
-	WORD $0x4e24cc34 // fmla v20.4s, v1.4s, v4.4s
-	WORD $0x4e24cc13 // fmla v19.4s, v0.4s, v4.4s
+	WORD $0x4e26cc7f // fmla v31.4s, v3.4s, v6.4s
+	WORD $0x4e26cc5e // fmla v30.4s, v2.4s, v6.4s
+	WORD $0x4e26cc3d // fmla v29.4s, v1.4s, v6.4s
+	WORD $0x4e26cc1c // fmla v28.4s, v0.4s, v6.4s
+	WORD $0x4e25cc7b // fmla v27.4s, v3.4s, v5.4s
+	WORD $0x4e25cc5a // fmla v26.4s, v2.4s, v5.4s
+	WORD $0x4e25cc39 // fmla v25.4s, v1.4s, v5.4s
+	WORD $0x4e25cc18 // fmla v24.4s, v0.4s, v5.4s
+	WORD $0x4e24cc77 // fmla v23.4s, v3.4s, v4.4s
+	WORD $0x4e24cc56 // fmla v22.4s, v2.4s, v4.4s
+	WORD $0x4e24cc35 // fmla v21.4s, v1.4s, v4.4s
+	WORD $0x4e24cc14 // fmla v20.4s, v0.4s, v4.4s
 	ADD $24, R14, R14
 	ADD $24, R15, R15
 	ADD $64, R19, R19
 	ADD $64, R20, R20
 	SUBS $1, R21, R21
 	BNE group
-	WORD $0x4edd3bc1 // zip1 v1.2d, v30.2d, v29.2d
-	WORD $0x4edb3b80 // zip1 v0.2d, v28.2d, v27.2d
-	WORD $0x4edd7bc2 // zip2 v2.2d, v30.2d, v29.2d
-	WORD $0x4edb7b85 // zip2 v5.2d, v28.2d, v27.2d
-	WORD $0x4ed93b44 // zip1 v4.2d, v26.2d, v25.2d
-	WORD $0x4ed73b03 // zip1 v3.2d, v24.2d, v23.2d
-	WORD $0x4ed97b46 // zip2 v6.2d, v26.2d, v25.2d
-	WORD $0x4ed77b09 // zip2 v9.2d, v24.2d, v23.2d
-	WORD $0x4ed53ac8 // zip1 v8.2d, v22.2d, v21.2d
-	WORD $0x4ed33a87 // zip1 v7.2d, v20.2d, v19.2d
-	WORD $0x4ed57aca // zip2 v10.2d, v22.2d, v21.2d
-	WORD $0x4ed37a8d // zip2 v13.2d, v20.2d, v19.2d
+	WORD $0x4ede3be1 // zip1 v1.2d, v31.2d, v30.2d
+	WORD $0x4edc3ba0 // zip1 v0.2d, v29.2d, v28.2d
+	WORD $0x4ede7be2 // zip2 v2.2d, v31.2d, v30.2d
+	WORD $0x4edc7ba5 // zip2 v5.2d, v29.2d, v28.2d
+	WORD $0x4eda3b64 // zip1 v4.2d, v27.2d, v26.2d
+	WORD $0x4ed83b23 // zip1 v3.2d, v25.2d, v24.2d
+	WORD $0x4eda7b66 // zip2 v6.2d, v27.2d, v26.2d
+	WORD $0x4ed87b29 // zip2 v9.2d, v25.2d, v24.2d
+	WORD $0x4ed63ae8 // zip1 v8.2d, v23.2d, v22.2d
+	WORD $0x4ed43aa7 // zip1 v7.2d, v21.2d, v20.2d
+	WORD $0x4ed67aea // zip2 v10.2d, v23.2d, v22.2d
+	WORD $0x4ed47aad // zip2 v13.2d, v21.2d, v20.2d
 	ADD R11, R8, R12
 	MOVD 104(R7), R13
 	CBZ R13, store
@@ -514,6 +494,7 @@ store:
 
 // func byteTile16I8MM(t *byteTileArgs)
 TEXT ·byteTile16I8MM(SB), NOSPLIT, $0-8
+	MOVD $128, R16
 	MOVD t+0(FP), R7
 	MOVD 0(R7), R0
 	MOVD 16(R7), R2
@@ -536,6 +517,7 @@ half:
 	ADD R11, R5, R19
 	ADD R11, R6, R20
 	MOVD 72(R7), R21
+	WORD $0x4f00041f // movi v31.4s, #0x0
 	WORD $0x4f00041e // movi v30.4s, #0x0
 	WORD $0x4f00041d // movi v29.4s, #0x0
 	WORD $0x4f00041c // movi v28.4s, #0x0
@@ -547,10 +529,9 @@ half:
 	WORD $0x4f000416 // movi v22.4s, #0x0
 	WORD $0x4f000415 // movi v21.4s, #0x0
 	WORD $0x4f000414 // movi v20.4s, #0x0
-	WORD $0x4f000413 // movi v19.4s, #0x0
 
 group:
-	WORD $0x4f000400 // movi v0.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
 	WORD $0x4f000412 // movi v18.4s, #0x0
 	WORD $0x4f000411 // movi v17.4s, #0x0
 	WORD $0x4f000410 // movi v16.4s, #0x0
@@ -565,106 +546,100 @@ group:
 	MOVD 112(R7), R22
 
 step:
-	WORD $0xad400da4 // ldp q4, q3, [x13]
-	WORD $0xad401987 // ldp q7, q6, [x12]
-	WORD $0xad4105a2 // ldp q2, q1, [x13, #32]
-	WORD $0x3dc00985 // ldr q5, [x12, #32]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4cdf2984 // ld1 {v4.4s-v7.4s}, [x12], #64
+	WORD $0x4e80a493 // smmla v19.4s, v4.16b, v0.16b
+	WORD $0x4e81a492 // smmla v18.4s, v4.16b, v1.16b
+	WORD $0x4e82a491 // smmla v17.4s, v4.16b, v2.16b
+	WORD $0x4e83a490 // smmla v16.4s, v4.16b, v3.16b
+	WORD $0x4e80a4af // smmla v15.4s, v5.16b, v0.16b
+	WORD $0x4e81a4ae // smmla v14.4s, v5.16b, v1.16b
+	WORD $0x4e82a4ad // smmla v13.4s, v5.16b, v2.16b
+	WORD $0x4e83a4ac // smmla v12.4s, v5.16b, v3.16b
+	WORD $0x4e80a4cb // smmla v11.4s, v6.16b, v0.16b
+	WORD $0x4e81a4ca // smmla v10.4s, v6.16b, v1.16b
+	WORD $0x4e82a4c9 // smmla v9.4s, v6.16b, v2.16b
+	WORD $0x4e83a4c8 // smmla v8.4s, v6.16b, v3.16b
+	WORD $0x4cd029a0 // ld1 {v0.4s-v3.4s}, [x13], x16
+	WORD $0x4e80a4f3 // smmla v19.4s, v7.16b, v0.16b
+	WORD $0x4e81a4f2 // smmla v18.4s, v7.16b, v1.16b
 	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
+	WORD $0x4e83a4f0 // smmla v16.4s, v7.16b, v3.16b
+	WORD $0x4cdfa984 // ld1 {v4.4s, v5.4s}, [x12], #32
+	WORD $0x4e80a48f // smmla v15.4s, v4.16b, v0.16b
+	WORD $0x4e81a48e // smmla v14.4s, v4.16b, v1.16b
+	WORD $0x4e82a48d // smmla v13.4s, v4.16b, v2.16b
+	WORD $0x4e83a48c // smmla v12.4s, v4.16b, v3.16b
+	WORD $0x4e80a4ab // smmla v11.4s, v5.16b, v0.16b
+	WORD $0x4e81a4aa // smmla v10.4s, v5.16b, v1.16b
 	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	WORD $0xad440da4 // ldp q4, q3, [x13, #128]
-	WORD $0xad419987 // ldp q7, q6, [x12, #48]
-	WORD $0xad4505a2 // ldp q2, q1, [x13, #160]
-	WORD $0x3dc01585 // ldr q5, [x12, #80]
-	WORD $0x4e84a4e0 // smmla v0.4s, v7.16b, v4.16b
-	WORD $0x4e83a4f2 // smmla v18.4s, v7.16b, v3.16b
-	WORD $0x4e82a4f1 // smmla v17.4s, v7.16b, v2.16b
-	WORD $0x4e81a4f0 // smmla v16.4s, v7.16b, v1.16b
-	WORD $0x4e84a4cf // smmla v15.4s, v6.16b, v4.16b
-	WORD $0x4e83a4ce // smmla v14.4s, v6.16b, v3.16b
-	WORD $0x4e82a4cd // smmla v13.4s, v6.16b, v2.16b
-	WORD $0x4e81a4cc // smmla v12.4s, v6.16b, v1.16b
-	WORD $0x4e84a4ab // smmla v11.4s, v5.16b, v4.16b
-	WORD $0x4e83a4aa // smmla v10.4s, v5.16b, v3.16b
-	WORD $0x4e82a4a9 // smmla v9.4s, v5.16b, v2.16b
-	WORD $0x4e81a4a8 // smmla v8.4s, v5.16b, v1.16b
-	ADD $256, R13, R13
-	ADD $96, R12, R12
+	WORD $0x4e83a4a8 // smmla v8.4s, v5.16b, v3.16b
 	SUBS $1, R22, R22
 	BNE step
-	WORD $0x3dc001c2 // ldr q2, [x14]
-	WORD $0xfd4009c1 // ldr d1, [x14, #16]
-	WORD $0x4e823847 // zip1 v7.4s, v2.4s, v2.4s
-	WORD $0x4e827846 // zip2 v6.4s, v2.4s, v2.4s
-	WORD $0x4e813825 // zip1 v5.4s, v1.4s, v1.4s
-	WORD $0xad400662 // ldp q2, q1, [x19]
-	WORD $0x4e080444 // dup v4.2d, v2.d[0]
-	WORD $0x4e180443 // dup v3.2d, v2.d[1]
-	WORD $0x4e080422 // dup v2.2d, v1.d[0]
-	WORD $0x4e180421 // dup v1.2d, v1.d[1]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e24cc1e // fmla v30.4s, v0.4s, v4.4s
-	WORD $0x4e21da40 // scvtf v0.4s, v18.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e23cc1d // fmla v29.4s, v0.4s, v3.4s
-	WORD $0x4e21da20 // scvtf v0.4s, v17.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e22cc1c // fmla v28.4s, v0.4s, v2.4s
-	WORD $0x4e21da00 // scvtf v0.4s, v16.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	WORD $0x4e21cc1b // fmla v27.4s, v0.4s, v1.4s
-	WORD $0x4e21d9e0 // scvtf v0.4s, v15.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e24cc1a // fmla v26.4s, v0.4s, v4.4s
-	WORD $0x4e21d9c0 // scvtf v0.4s, v14.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e23cc19 // fmla v25.4s, v0.4s, v3.4s
-	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e22cc18 // fmla v24.4s, v0.4s, v2.4s
-	WORD $0x4e21d980 // scvtf v0.4s, v12.4s
-	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
-	WORD $0x4e21cc17 // fmla v23.4s, v0.4s, v1.4s
-	WORD $0x4e21d960 // scvtf v0.4s, v11.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e24cc16 // fmla v22.4s, v0.4s, v4.4s
-	WORD $0x4e21d940 // scvtf v0.4s, v10.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e23cc15 // fmla v21.4s, v0.4s, v3.4s
-	WORD $0x4e21d920 // scvtf v0.4s, v9.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e22cc14 // fmla v20.4s, v0.4s, v2.4s
-	WORD $0x4e21d900 // scvtf v0.4s, v8.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x4e21cc13 // fmla v19.4s, v0.4s, v1.4s
+	WORD $0x3dc001c1 // ldr q1, [x14]
+	WORD $0xfd4009c0 // ldr d0, [x14, #16]
+	WORD $0x4e813826 // zip1 v6.4s, v1.4s, v1.4s
+	WORD $0x4e817825 // zip2 v5.4s, v1.4s, v1.4s
+	WORD $0x4e803804 // zip1 v4.4s, v0.4s, v0.4s
+	WORD $0xad400261 // ldp q1, q0, [x19]
+	WORD $0x4e080423 // dup v3.2d, v1.d[0]
+	WORD $0x4e180422 // dup v2.2d, v1.d[1]
+	WORD $0x4e080401 // dup v1.2d, v0.d[0]
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0x4e21da67 // scvtf v7.4s, v19.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e23ccff // fmla v31.4s, v7.4s, v3.4s
+	WORD $0x4e21da47 // scvtf v7.4s, v18.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e22ccfe // fmla v30.4s, v7.4s, v2.4s
+	WORD $0x4e21da27 // scvtf v7.4s, v17.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e21ccfd // fmla v29.4s, v7.4s, v1.4s
+	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x4e20ccdc // fmla v28.4s, v6.4s, v0.4s
+	WORD $0x4e21d9e6 // scvtf v6.4s, v15.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e23ccdb // fmla v27.4s, v6.4s, v3.4s
+	WORD $0x4e21d9c6 // scvtf v6.4s, v14.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e22ccda // fmla v26.4s, v6.4s, v2.4s
+	WORD $0x4e21d9a6 // scvtf v6.4s, v13.4s
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e21ccd9 // fmla v25.4s, v6.4s, v1.4s
+	WORD $0x4e21d986 // scvtf v6.4s, v12.4s
+	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
+	WORD $0x4e20ccb8 // fmla v24.4s, v5.4s, v0.4s
+	WORD $0x4e21d965 // scvtf v5.4s, v11.4s
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4e23ccb7 // fmla v23.4s, v5.4s, v3.4s
+	WORD $0x4e21d943 // scvtf v3.4s, v10.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e22cc76 // fmla v22.4s, v3.4s, v2.4s
+	WORD $0x4e21d922 // scvtf v2.4s, v9.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21cc55 // fmla v21.4s, v2.4s, v1.4s
+	WORD $0x4e21d901 // scvtf v1.4s, v8.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e20cc34 // fmla v20.4s, v1.4s, v0.4s
 	ADD $24, R14, R14
 	ADD $24, R15, R15
 	ADD $64, R19, R19
 	ADD $64, R20, R20
 	SUBS $1, R21, R21
 	BNE group
-	WORD $0x4edd3bc1 // zip1 v1.2d, v30.2d, v29.2d
-	WORD $0x4edb3b80 // zip1 v0.2d, v28.2d, v27.2d
-	WORD $0x4edd7bc2 // zip2 v2.2d, v30.2d, v29.2d
-	WORD $0x4edb7b85 // zip2 v5.2d, v28.2d, v27.2d
-	WORD $0x4ed93b44 // zip1 v4.2d, v26.2d, v25.2d
-	WORD $0x4ed73b03 // zip1 v3.2d, v24.2d, v23.2d
-	WORD $0x4ed97b46 // zip2 v6.2d, v26.2d, v25.2d
-	WORD $0x4ed77b09 // zip2 v9.2d, v24.2d, v23.2d
-	WORD $0x4ed53ac8 // zip1 v8.2d, v22.2d, v21.2d
-	WORD $0x4ed33a87 // zip1 v7.2d, v20.2d, v19.2d
-	WORD $0x4ed57aca // zip2 v10.2d, v22.2d, v21.2d
-	WORD $0x4ed37a8d // zip2 v13.2d, v20.2d, v19.2d
+	WORD $0x4ede3be1 // zip1 v1.2d, v31.2d, v30.2d
+	WORD $0x4edc3ba0 // zip1 v0.2d, v29.2d, v28.2d
+	WORD $0x4ede7be2 // zip2 v2.2d, v31.2d, v30.2d
+	WORD $0x4edc7ba5 // zip2 v5.2d, v29.2d, v28.2d
+	WORD $0x4eda3b64 // zip1 v4.2d, v27.2d, v26.2d
+	WORD $0x4ed83b23 // zip1 v3.2d, v25.2d, v24.2d
+	WORD $0x4eda7b66 // zip2 v6.2d, v27.2d, v26.2d
+	WORD $0x4ed87b29 // zip2 v9.2d, v25.2d, v24.2d
+	WORD $0x4ed63ae8 // zip1 v8.2d, v23.2d, v22.2d
+	WORD $0x4ed43aa7 // zip1 v7.2d, v21.2d, v20.2d
+	WORD $0x4ed67aea // zip2 v10.2d, v23.2d, v22.2d
+	WORD $0x4ed47aad // zip2 v13.2d, v21.2d, v20.2d
 	ADD R11, R8, R12
 	MOVD 104(R7), R13
 	CBZ R13, store

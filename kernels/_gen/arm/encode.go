@@ -34,7 +34,7 @@ func (n *ins) split() (defs, uses []int) {
 
 	for k, c := range strings.Replace(table[n.op].ops, "=", "", 1) {
 		switch c {
-		case 'D', 'T':
+		case 'D', 'E', 'F', 'G', 'T':
 			defs = append(defs, n.v[k])
 		case 'd':
 			defs = append(defs, n.v[k])
@@ -52,7 +52,12 @@ func (n *ins) lasting() bool {
 		return !n.def
 	}
 	r := table[n.op]
-	return !strings.ContainsAny(r.ops, "Dd") || strings.Contains(r.format, "], #{i}")
+	return !strings.ContainsAny(r.ops, "Dd") || strings.Contains(r.format, "[{x}], ")
+}
+
+// follows reports whether the register at place k of an instruction is the next one after that at the place before.
+func (n *ins) follows(k int) bool {
+	return n.op != "" && k > 0 && k < len(table[n.op].ops) && strings.IndexByte("EFG", table[n.op].ops[k]) >= 0
 }
 
 // size is the number of bits of an element, by the name's arrangement.
@@ -76,6 +81,9 @@ func (n *ins) encode() uint32 {
 	}
 	w := r.word
 	for k, c := range strings.Replace(r.ops, "=", "", 1) {
+		if n.follows(k) {
+			continue
+		}
 		w |= uint32(n.v[k]) << map[rune]int{'D': 0, 'd': 0, 'S': 0, 'T': 10, 't': 10, 'N': 5, 'M': 16}[c]
 	}
 	switch {

@@ -145,6 +145,36 @@ func (l *lowering) branch(cond, to string) {
 	l.code = append(l.code, ins{text: "B" + cond + " " + to, jump: to, always: cond == ""})
 }
 
+// stream is consecutive registers of memory that are loaded four at a time when the first of them is asked for; the
+// address moves on with every load.
+type stream struct {
+	l      *lowering
+	reg    int
+	left   int // registers not loaded yet
+	loaded []int
+}
+
+// next is the next register of the stream.
+func (s *stream) next() int {
+	if len(s.loaded) == 0 {
+		n := min(4, s.left)
+		s.loaded = s.l.some(n)
+		op := map[int]string{2: "ld1x2.q", 4: "ld1x4.q"}[n]
+		s.l.code = append(s.l.code, ins{op: op, v: s.loaded, x: s.reg})
+		s.left -= n
+	}
+	v := s.loaded[0]
+	s.loaded = s.loaded[1:]
+	return v
+}
+
+// fourBy loads four registers in a row and moves the address on by what another register says.
+func (l *lowering) fourBy(reg, by int) []int {
+	v := l.some(4)
+	l.code = append(l.code, ins{op: "ld1x4m.q", v: v, x: reg, m: by})
+	return v
+}
+
 func (l *lowering) ret() { l.code = append(l.code, ins{text: "RET", always: true}) }
 
 // some returns n new values.
@@ -186,37 +216,31 @@ func gemm(op string, cols int) func(l *lowering) {
 // what two of BFDOT do, in their order (Arm, "Arm Architecture Reference Manual", BFMMLA with FPCR.EBF 0), and so its
 // sums are the same bits.
 func gemmMatrix(l *lowering) {
-	const a, b = 96, 256
-	step := func(l *lowering, acc []int, s int) {
-		w := l.some(4)
-		l.mem("ldp.q", 10, b*s, w[0], w[1])
-		l.mem("ldp.q", 10, b*s+32, w[2], w[3])
-		for i := 0; i < 6; i += 2 {
-			x := l.some(2)
-			l.mem("ldp.q", 9, a*s+16*i, x[0], x[1])
-			for r := range 2 {
-				for v := range 4 {
-					l.do("bfmmla.4s", 0, acc[4*(i+r)+v], x[r], w[v])
+	const rows = 6 // registers of two
+	steps := func(n int) func(l *lowering, acc []int) {
+		return func(l *lowering, acc []int) {
+			a := &stream{l: l, reg: 9, left: rows * n}
+			for range n {
+				w := l.fourBy(10, 14)
+				for i := range rows {
+					x := a.next()
+					for v := range w {
+						l.do("bfmmla.4s", 0, acc[4*i+v], x, w[v])
+					}
 				}
 			}
 		}
 	}
-	tileOfFloats(floatTile{
-		cols: 32, a: a, b: b, wide: true,
-		four: func(l *lowering, acc []int) {
-			for s := range 4 {
-				step(l, acc, s)
-			}
-		},
-		one:  func(l *lowering, acc []int) { step(l, acc, 0) },
-		turn: matrixRows,
-	})(l)
+	const pitch = 256
+	l.say("MOVD $%d, R14", pitch)
+	tileOfFloats(floatTile{cols: 32, moves: true, wide: true, four: steps(4), one: steps(1), turn: matrixRows})(l)
 }
 
 // floatTile is what differs between the micro-kernels on floats.
 type floatTile struct {
 	cols      int
 	a, b      int  // bytes of a step in the panels
+	moves     bool // loads move on in the panels by themselves
 	wide      bool // eight columns of a panel are 64 bytes, not 32
 	four, one func(l *lowering, acc []int)
 	turn      func(l *lowering, acc []int) []int // sums as rows; nil where they are
@@ -231,6 +255,9 @@ func tileOfFloats(t floatTile) func(l *lowering) {
 		l.args("t", 0, 1, 2, 3, 4, 5, 6, 8)
 		acc := l.some(2 * rows)
 		advance := func(n int) {
+			if t.moves {
+				return
+			}
 			l.say("ADD $%d, R9, R9", t.a*n)
 			l.say("ADD $%d, R10, R10", t.b*n)
 		}
@@ -470,16 +497,20 @@ func packGroup(l *lowering, first, rows int) {
 // of which quads times four elements make a step. See byteTileArgs.
 func byteTile(quads int, affine bool) func(l *lowering) {
 	return tileOfBytes(byteTileParts{
-		a: 4 * tileRows * quads, b: 64 * quads,
+		b: 64 * quads,
 		step: func(l *lowering, sum []int) {
+			a := &stream{l: l, reg: 12, left: tileRows * quads / 4}
+			x := 0
 			for q := range quads {
-				x, w := l.some(2), l.some(2)
+				w := l.some(2)
 				l.mem("ldp.q", 13, 64*q, w[0], w[1])
-				l.code = append(l.code, l.access("ldr", "q", 16, x[0], 12, 4*tileRows*q)...)
-				l.code = append(l.code, l.access("ldr", "d", 8, x[1], 12, 4*tileRows*q+16)...)
 				for i := range tileRows {
-					for v := range 2 {
-						l.do("sdote.4s", i%4, sum[2*i+v], w[v], x[i/4])
+					element := (tileRows*q + i) % 4
+					if element == 0 {
+						x = a.next()
+					}
+					for v := range w {
+						l.do("sdote.4s", element, sum[2*i+v], w[v], x)
 					}
 				}
 			}
@@ -492,18 +523,16 @@ func byteTile(quads int, affine bool) func(l *lowering) {
 // a register of results or integers has two rows by two columns until it is stored, one of codes eight of two rows.
 // Panels are packed in eights, of which a step has some.
 func matrixTile(eights int, affine bool) func(l *lowering) {
-	return tileOfBytes(byteTileParts{
-		a: 8 * tileRows * eights, b: 128 * eights, wide: true,
+	tile := tileOfBytes(byteTileParts{
+		wide: true,
 		step: func(l *lowering, sum []int) {
-			for q := range eights {
-				x, w := l.some(3), l.some(4)
-				l.mem("ldp.q", 13, 128*q, w[0], w[1])
-				l.mem("ldp.q", 12, 8*tileRows*q, x[0], x[1])
-				l.mem("ldp.q", 13, 128*q+32, w[2], w[3])
-				l.mem("ldr.q", 12, 8*tileRows*q+32, x[2])
-				for i := range x {
+			a := &stream{l: l, reg: 12, left: tileRows / 2 * eights}
+			for range eights {
+				w := l.fourBy(13, 16)
+				for i := range tileRows / 2 {
+					x := a.next()
 					for v := range w {
-						l.do("smmla.4s", 0, sum[4*i+v], x[i], w[v])
+						l.do("smmla.4s", 0, sum[4*i+v], x, w[v])
 					}
 				}
 			}
@@ -511,6 +540,10 @@ func matrixTile(eights int, affine bool) func(l *lowering) {
 		scale: func(l *lowering, res, sum []int) { matrixScale(l, res, sum, affine) },
 		turn:  matrixRows,
 	})
+	return func(l *lowering) {
+		l.say("MOVD $128, R16") // the pitch of eights in a panel of 16 columns
+		tile(l)
+	}
 }
 
 // tileRows is the number of rows of a tile of bytes.
@@ -518,7 +551,7 @@ const tileRows = 6
 
 // byteTileParts is what differs between the kernels on bytes.
 type byteTileParts struct {
-	a, b  int  // bytes of a step in the panels
+	b     int  // bytes of a step in a panel, or 0 if loads move on by themselves, as those of a do
 	wide  bool // eight columns of a panel are 64 bytes of codes, not 32
 	step  func(l *lowering, sum []int)
 	scale func(l *lowering, res, sum []int)
@@ -558,8 +591,9 @@ func tileOfBytes(p byteTileParts) func(l *lowering) {
 		l.say("MOVD 112(R7), R22")
 		l.label("step")
 		p.step(l, sum)
-		l.say("ADD $%d, R13, R13", p.b)
-		l.say("ADD $%d, R12, R12", p.a)
+		if p.b > 0 {
+			l.say("ADD $%d, R13, R13", p.b)
+		}
 		l.say("SUBS $1, R22, R22")
 		l.branch("NE", "step")
 

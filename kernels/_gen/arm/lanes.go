@@ -108,17 +108,15 @@ func laneCarry(l *lowering, acc []int, name func(string) string) {
 
 // laneFours adds four p at a time to the sums of four rows; what is left of k is in R1 afterwards.
 func laneFours(l *lowering, acc []int) {
-	// four is the four elements of a at R0 and so many steps of a register further on.
-	four := func(by ...int) []int {
-		x := l.some(4)
-		l.mem("ldr.q", 0, 0, x[0])
+	// further loads four elements of a so many steps of a register after R0.
+	further := func(by ...int) []int {
+		x := l.some(len(by))
 		for i, m := range by {
-			l.code = append(l.code, ins{op: "ldrx.q", v: []int{x[i+1]}, x: 0, m: m})
+			l.code = append(l.code, ins{op: "ldrx.q", v: []int{x[i]}, x: 0, m: m})
 		}
 		return x
 	}
 	next := func(loop string) {
-		l.say("ADD $384, R3, R3")
 		l.say("SUBS $4, R1, R1")
 		l.branch("GE", loop)
 	}
@@ -131,35 +129,37 @@ func laneFours(l *lowering, acc []int) {
 	l.branch("NE", "left")
 
 	l.label("across")
-	x := four(12, 14, 15)
+	x := l.some(1)
+	l.mem("ldr.q", 0, 0, x[0])
+	x = append(x, further(12, 14, 15)...)
+	b := &stream{l: l, reg: 3, left: 4 * laneVectors}
 	for p := range 4 {
-		laneStep(l, acc, p, func(r int) (element, v int) { return r, x[p] })
+		laneStep(l, acc, b, func(r int) (element, v int) { return r, x[p] })
 	}
 	l.say("ADD R12<<2, R0, R0")
 	next("across")
 	l.branch("", "left")
 
 	l.label("along")
-	x = four(8, 10, 9)
+	rest, first := further(8, 10, 9), l.fresh()
+	l.mem("ld1p.q", 0, 16, first)
+	x = append([]int{first}, rest...)
+	b = &stream{l: l, reg: 3, left: 4 * laneVectors}
 	for p := range 4 {
-		laneStep(l, acc, p, func(r int) (element, v int) { return p, x[r] })
+		laneStep(l, acc, b, func(r int) (element, v int) { return p, x[r] })
 	}
-	l.say("ADD $16, R0, R0")
 	next("along")
 	l.label("left")
 	l.say("ADD $4, R1, R1")
 }
 
-// laneStep multiplies the lanes of b, p steps on, by an element of a register for each of four rows. They are loaded two
-// registers at a time, as no more are free.
-func laneStep(l *lowering, acc []int, p int, of func(row int) (element, v int)) {
-	for i := 0; i < laneVectors; i += 2 {
-		b := l.some(2)
-		l.mem("ldp.q", 3, 96*p+16*i, b[0], b[1])
+// laneStep multiplies the next lanes of b by an element of a register for each of four rows.
+func laneStep(l *lowering, acc []int, b *stream, of func(row int) (element, v int)) {
+	for i := range laneVectors {
+		lanes := b.next()
 		for r := range 4 {
 			element, v := of(r)
-			l.do("fmlae.4s", element, acc[laneVectors*r+i], b[0], v)
-			l.do("fmlae.4s", element, acc[laneVectors*r+i+1], b[1], v)
+			l.do("fmlae.4s", element, acc[laneVectors*r+i], lanes, v)
 		}
 	}
 }

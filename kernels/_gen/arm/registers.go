@@ -7,7 +7,8 @@ import (
 
 // registers chooses vector registers for the values of a function: those that are alive at the same time get different
 // ones (Chaitin, "Register allocation and spilling via graph coloring", 1982), and a copy's two sides the same one where
-// they can (Briggs, Cooper and Torczon, 1994). There are no spills: what does not fit 32 registers is a mistake of the
+// they can (Briggs, Cooper and Torczon, 1994). What one instruction loads into registers that follow each other gets its
+// registers first. There are no spills: what does not fit 32 registers is a mistake of the
 // description.
 type registers struct {
 	code   []ins
@@ -261,9 +262,16 @@ func (r *registers) colour(aggressive bool) (colours map[int]int, g *graph, ok b
 	g = r.interference()
 	r.merge(g, aggressive)
 
+	colours = map[int]int{}
+	if !r.runs(g, colours) {
+		return nil, nil, false
+	}
 	var nodes []int
 	degree := map[int]int{}
 	for v := range g.near {
+		if _, done := colours[v]; done {
+			continue
+		}
 		nodes = append(nodes, v)
 		degree[v] = len(g.near[v])
 	}
@@ -285,14 +293,8 @@ func (r *registers) colour(aggressive bool) (colours map[int]int, g *graph, ok b
 		}
 	}
 
-	colours = map[int]int{}
 	for _, v := range slices.Backward(stack) {
-		taken := [32]bool{}
-		for w := range g.near[v] {
-			if c, done := colours[w]; done {
-				taken[c] = true
-			}
-		}
+		taken := g.taken(v, colours)
 		c := slices.Index(taken[:], false)
 		if c < 0 {
 			return nil, nil, false
@@ -300,6 +302,39 @@ func (r *registers) colour(aggressive bool) (colours map[int]int, g *graph, ok b
 		colours[v] = c
 	}
 	return colours, g, true
+}
+
+// taken says which registers the values have that are alive together with v.
+func (g *graph) taken(v int, colours map[int]int) (taken [32]bool) {
+	for w := range g.near[v] {
+		if c, done := colours[w]; done {
+			taken[c] = true
+		}
+	}
+	return taken
+}
+
+// runs gives values that one instruction loads the first registers in a row that are free for all of them.
+func (r *registers) runs(g *graph, colours map[int]int) bool {
+	for i := range r.code {
+		n := &r.code[i]
+		if !n.follows(1) {
+			continue
+		}
+		first := 0
+		for k := 0; k < len(n.v); k++ {
+			if first+k >= 32 {
+				return false
+			}
+			if g.taken(g.of(n.v[k]), colours)[first+k] {
+				first, k = first+1, -1
+			}
+		}
+		for k, v := range n.v {
+			colours[g.of(v)] = first + k
+		}
+	}
+	return true
 }
 
 // rewrite replaces values by registers and drops copies that have become empty.

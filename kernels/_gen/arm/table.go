@@ -4,7 +4,8 @@ package main
 // and objdump's way to write it.
 //
 // ops names registers in the order in which they are given: D is written, d is read and written, T is the second one
-// that is written, S and t are read from the places of D and T; after the equals sign N and M are read.
+// that is written, E, F and G are written too and follow D and each other by number, S and t are read from the places of
+// D and T; after the equals sign N and M are read.
 type row struct {
 	word   uint32
 	ops    string
@@ -229,6 +230,9 @@ var table = map[string]row{
 	"stp.q":      {0xad000000, "St=", "stp {Dq}, {Tq}, [{x}{off}]", immP16},
 	"ldrx.q":     {0x3ce06800, "D=", "ldr {Dq}, [{x}, {m}]", immNone},
 	"strx.q":     {0x3ca06800, "S=", "str {Dq}, [{x}, {m}]", immNone},
+	"ld1x2.q":    {0x4cdfa800, "DE=", "ld1 {{D}.4s, {E}.4s}, [{x}], #32", immNone},
+	"ld1x4.q":    {0x4cdf2800, "DEFG=", "ld1 {{D}.4s-{G}.4s}, [{x}], #64", immNone},
+	"ld1x4m.q":   {0x4cc02800, "DEFG=", "ld1 {{D}.4s-{G}.4s}, [{x}], {m}", immNone},
 	"ld1r.4s":    {0x4d40c800, "D=", "ld1r {{D}.4s}, [{x}]", immNone},
 	"ld1r.2d":    {0x4d40cc00, "D=", "ld1r {{D}.2d}, [{x}]", immNone},
 	"ld1.s":      {0x0d408000, "d=", "ld1 {{D}.s}[{i}], [{x}]", immLd1S},

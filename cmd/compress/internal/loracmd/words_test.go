@@ -131,7 +131,7 @@ func TestTrainingsThatDiffer(t *testing.T) {
 		a := cli.New(append([]string{"train"}, strings.Fields(line)...), os.Stdout, os.Stderr)
 		cmd := a.Verb(
 			cli.Verb{Use: "train", Short: "x", Args: cobra.NoArgs, Run: func(j *cli.Job, _ []string) (any, error) {
-				err = (&run{Job: j, o: &Options{Out: out}}).finished()
+				_, err = (&run{Job: j, o: &Options{Out: out}}).finished()
 				return nil, nil
 			}},
 		)
