@@ -35,8 +35,8 @@ func (g Grammar) ParseLines(text string) ([]*Expr, error) {
 		if e, err = g.Check(e, nil); err != nil {
 			err = fmt.Errorf("line %d: %w", n, err)
 			if errors.Is(err, ErrOnlyW) {
-				err = failure.Hinted(err, "a score of the weight alone ranks as magnitude does, which the search knows: "+
-					"add what flows in, such as abs(W) * X")
+				err = failure.Hinted(err, "a score of the weight alone ranks as magnitude does, which the search "+
+					"knows: add what flows in, such as abs(W) * X")
 			}
 			return nil, err
 		}

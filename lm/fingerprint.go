@@ -65,8 +65,8 @@ func fingerprint(ctx context.Context, dir string, source *weights.Source, with m
 	return hashAll(ctx, config, tensors, with)
 }
 
-// hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes, which are
-// others of some.
+// hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes, which
+// are others of some.
 func hashAll(ctx context.Context, config []byte, source *packed.Source, with map[string][]byte) (string, error) {
 	// Sorted: the same tensors in other shards, or in another order, are the same model.
 	names := slices.Sorted(slices.Values(source.Names()))

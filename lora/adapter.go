@@ -30,8 +30,8 @@ type Adapter struct {
 	report *Report // of its training
 }
 
-// Fingerprint is the SHA-256, in hex, over the adapter's settings and its parameters as they are, whatever base it names:
-// training changes it.
+// Fingerprint is the SHA-256, in hex, over the adapter's settings and its parameters as they are, whatever base it
+// names: training changes it.
 func (a *Adapter) Fingerprint() (string, error) {
 	c := a.inner.Config
 	c.Base, c.BaseHash = "", ""

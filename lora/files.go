@@ -285,8 +285,8 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		r.Notes = append(r.Notes, remark)
 	}
 	if o.Rank > 0 && c.Most < c.MaxRank() {
-		r.Notes = append(r.Notes, fmt.Sprintf("rank %d is more than the combined changes can have, %d: the rest of the "+
-			"factors is zeros", c.MaxRank(), c.Most))
+		r.Notes = append(r.Notes, fmt.Sprintf("rank %d is more than the combined changes can have, %d: the rest of "+
+			"the factors is zeros", c.MaxRank(), c.Most))
 	}
 	r.Notes = lostIn(base, c.Adapter).note(r.Notes)
 	// PEFT has no mask: zeros of the base would fill in where such an adapter is loaded.

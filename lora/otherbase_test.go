@@ -108,8 +108,8 @@ func TestOtherName(t *testing.T) {
 	}
 }
 
-// TestCombineBases: adapters of different bases are combined only where that is allowed, and it is said. Of a rank beyond
-// what changes can have, that is said.
+// TestCombineBases: adapters of different bases are combined only where that is allowed, and it is said. Of a rank
+// beyond what changes can have, that is said.
 func TestCombineBases(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -156,8 +156,8 @@ func TestCombineBases(t *testing.T) {
 			o.Density = 1
 		}
 		r, err = Combine(t.Context(), []string{at("a"), at("c")}, at(method), o)
-		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "1000 is more than the combined changes can have, "+
-			most) {
+		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "1000 is more than the combined changes can "+
+			"have, "+most) {
 			t.Errorf("%s: %+v %v", method, r, err)
 		}
 	}

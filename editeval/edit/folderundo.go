@@ -92,8 +92,8 @@ func UndoFolder(ctx context.Context, dir string, dev kernels.Device, to int) (*U
 	defer m.Close()
 	defer e.Close()
 
-	// Where nothing is in the weights there is nothing to take out of them: all that would change is a journal of another
-	// model.
+	// Where nothing is in the weights there is nothing to take out of them: all that would change is a journal of
+	// another model.
 	if len(e.Changed()) == 0 && len(journal.Steps) > 0 {
 		if err := journal.belongs(ctx, dir); err != nil {
 			return nil, err

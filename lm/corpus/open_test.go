@@ -78,11 +78,12 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestFolderOfTexts: of a folder of plain texts, and of a pattern that they fit, each is one record, in the order of the names;
-// beside records texts are not read.
+// TestFolderOfTexts: of a folder of plain texts, and of a pattern that they fit, each is one record, in the
+// order of the names; beside records texts are not read.
 func TestFolderOfTexts(t *testing.T) {
 	files := map[string]string{
-		"b.txt": "second\n\n\"text\" <of> two\nlines", "a.txt": "\ufefffirst", "c.txt": "", "README.txt": "no", "notes.md": "no",
+		"b.txt": "second\n\n\"text\" <of> two\nlines", "a.txt": "\ufefffirst", "c.txt": "", "README.txt": "no",
+		"notes.md": "no",
 	}
 	want := []string{"first", "second\n\n\"text\" <of> two\nlines"}
 	dir := place(t, files)

@@ -84,8 +84,8 @@ func (m *mediation) alike() error {
 		}
 
 		if first, ok := seen[key]; ok {
-			return failure.Hinted(fmt.Errorf("%s: %w: those of experts %q and %q are the same, so that no router can tell "+
-				"the experts apart", m.Recipe.Path, router.ErrPrompts, first, p.Expert),
+			return failure.Hinted(fmt.Errorf("%s: %w: those of experts %q and %q are the same, so that no router can "+
+				"tell the experts apart", m.Recipe.Path, router.ErrPrompts, first, p.Expert),
 				"give each expert prompts of its own task")
 		}
 		seen[key] = p.Expert
