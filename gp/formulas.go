@@ -17,6 +17,7 @@ func (g Grammar) ParseLines(text string) ([]*Expr, error) {
 	g = g.withDefaults()
 	var list []*Expr
 	n := 0
+	text = strings.TrimPrefix(text, "\ufeff") // some editors put it before the text
 	for line := range strings.Lines(text) {
 		n++
 		line, _, _ = strings.Cut(line, "#")

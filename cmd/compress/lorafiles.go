@@ -87,7 +87,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Method, "method", "cat", "`NAME` how to combine: "+strings.Join(lora.CombineMethods(), ", "))
 	f.StringVar(&o.Weights, "weights", "", "`LIST` weights of the adapters, such as 1,0.5 (default: 1 each)")
 	f.Float64Var(&o.Density, "density", 0,
-		"`X` fraction of values that ties, dare and magnitude_prune keep (default: 1, all)")
+		"`X` fraction of values that ties, dare and magnitude_prune keep; they need it")
 	f.StringVar(&o.Sign, "majority-sign", "", "`NAME` how ties elects signs: total or frequency (default: total)")
 	f.IntVar(&o.Rank, "rank", 0,
 		"`N` rank of the result, for svd and the methods that end in _svd, _core or _knots (default: the largest "+

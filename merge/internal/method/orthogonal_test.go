@@ -136,6 +136,19 @@ func TestContinual(t *testing.T) {
 		}
 	}
 
+	// The third model beside the merge of the first two, divided alike, gives what all at once give.
+	at := wide(p.solve(t))
+	models := p.models
+	p.models = models[:2]
+	two := p.solve(t)
+	p.models, p.params["merged"] = [][]float32{two, models[2]}, num(2)
+	for i, v := range wide(p.solve(t)) {
+		if math.Abs(v-at[i]) > 1e-5 {
+			t.Fatalf("one more, divided by 4, element %d is %v, want %v", i, v, at[i])
+		}
+	}
+	p.models, p.params["merged"] = models, num(1)
+
 	delete(p.params, "lambda")
 	mean := (tau[0].Norm() + tau[1].Norm() + tau[2].Norm()) / 3
 	all := linalg.Of(wide(p.solve(t)), rows, cols)

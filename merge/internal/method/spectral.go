@@ -113,6 +113,9 @@ func continual(t *Tensor) (*Program, error) {
 
 	// What is added is orthogonal to what was there: n models of one length make a sum √n times as long.
 	o.First = math.Sqrt(o.Before)
+	if t.Params.Has("lambda") && o.Before > 1 {
+		o.First = o.Lambda // by which what was merged before was divided too
+	}
 
 	if len(t.Shape) != 2 || t.Vocab || t.Shape[0] < 2 || t.Shape[1] < 2 {
 		return angular{deltas: true, coefs: func(g gram) ([]float64, error) { return added(g, o), nil }}.program(t), nil
