@@ -82,7 +82,7 @@ def families(b, f):
 
 def pruning(b, f):
     dense, runs = None, []
-    for name in (names := ("masks", "masks N:M", "new masks")):
+    for name in (names := ("masks", "masks alpha", "masks N:M", "new masks")):
         if name in f:
             dense = f[name]["report"]["dense"]
             runs += f[name]["report"]["runs"]

@@ -144,7 +144,7 @@ def families(b):
 # Pruning.
 
 METHODS = "magnitude,wanda,ria,gblm,pruner-zero,sparsegpt,wanda+dsnot,wanda+admm"
-DIVIDED, DIVIDED_GROUPS = ",wanda@owl,wanda@alpha", ",wanda@owl-mixed"  # the sparsity over matrices, and the N of N:M over blocks
+DIVIDED, DIVIDED_GROUPS = ",wanda@owl", ",wanda@owl-mixed"  # the sparsity over matrices, and the N of N:M over blocks
 NEW_METHODS = "wanda+swaps,wanda+swaps+exact"
 TASK_METHODS = ["magnitude", "wanda", "pruner-zero", "sparsegpt"]
 FOUR = ["real_arc_easy", "real_piqa", "real_commonsense_qa", "real_lambada"]
@@ -164,6 +164,7 @@ def pruning(b):
                             "--out", folder, *resume)
         return b.once(name, run)
     compare("masks", METHODS + DIVIDED, b.some("0.5,0.6,0.7", "0.5,0.6"))
+    compare("masks alpha", "wanda@alpha", b.some("0.5,0.6", "0.5"))  # at 70 % it wants more than all of a block
     compare("masks N:M", METHODS + DIVIDED_GROUPS, b.some("2:4,4:8", "2:4"))
     compare("new masks", b.some(NEW_METHODS, "wanda+swaps"), "0.5,2:4")
 
@@ -401,7 +402,7 @@ def seven(b):
     """7 billion drawn parameters in BF16 through convert, prune, quantise, merge and fold within 24 GiB and 60 GB"""
     big = b.at("big")
     if not big.exists():
-        subprocess.run([sys.executable, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
+        subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
 
     def verb(name, *args):
         out = b.at("result")
