@@ -10,7 +10,8 @@ import (
 // TestParseLines: formulas in both notations, comments, repetitions and ends of lines.
 func TestParseLines(t *testing.T) {
 	tree := `{"data": "mul", "left": {"data": "W"}, "right": {"data": "X"}}`
-	list, err := PaperGrammar().ParseLines("\ufeff# of others\r\n\nW*sqrt(X) # Wanda\r\n  " + tree + "\nX*W\n\tsqr(W)*G")
+	text := "\ufeff# of others\r\n\nW*sqrt(X) # Wanda\r\n  " + tree + "\nX*W\n\tsqr(W)*G"
+	list, err := PaperGrammar().ParseLines(text)
 	if got := fmt.Sprint(list); err != nil || got != "[W*sqrt(X) W*X G*sqr(W)]" {
 		t.Errorf("%s, %v", got, err)
 	}
