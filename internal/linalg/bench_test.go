@@ -90,7 +90,7 @@ func BenchmarkMul(b *testing.B) {
 // definite is symmetric, well conditioned and quick to make.
 func definite(n int) Matrix {
 	h := random(3, n, n)
-	h.symmetrize()
+	h.Symmetrize()
 	for i := range n {
 		h.Set(i, i, 3*float64(n))
 	}

@@ -125,7 +125,7 @@ func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
 		if x, done, err := d.Solve(factor.Rows, lower(factor, upper), factor.Rows, remote.Unit); done {
 			if err == nil {
 				factor.Copy(Of(x, factor.Rows, factor.Rows))
-				factor.symmetrize()
+				factor.Symmetrize()
 			}
 			return err
 		}
@@ -143,7 +143,7 @@ func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
 		s.triMul(inverse, factor, Triangle{Trans: true})
 	}
 
-	factor.symmetrize()
+	factor.Symmetrize()
 	return nil
 }
 

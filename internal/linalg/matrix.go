@@ -208,8 +208,8 @@ func (a Matrix) CheckFinite() error {
 	return nil
 }
 
-// symmetrize copies the lower triangle to the upper one.
-func (a Matrix) symmetrize() {
+// Symmetrize copies the lower triangle to the upper one.
+func (a Matrix) Symmetrize() {
 	for i := range a.Rows {
 		for j := range i {
 			a.Data[j*a.Stride+i] = a.Data[i*a.Stride+j]

@@ -101,7 +101,7 @@ func TestSymEigen(t *testing.T) {
 	for name, make := range kinds {
 		for _, n := range sizes {
 			a := make(t, n, n)
-			a.symmetrize()
+			a.Symmetrize()
 
 			read := gapped(a)
 			for i := range n { // the upper triangle is not read

@@ -88,6 +88,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
 
 	for b, x := range sums {
 		x.sum.Scale(1 / float64(s.Tokens))
+		x.sum.Symmetrize() // products in parts of 16 bits differ in their last digits; files keep the lower triangle
 		s.Moments[b] = x.sum
 	}
 
