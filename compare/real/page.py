@@ -184,8 +184,7 @@ def merging(b, f):
     plot.bars(b.out / "merging.svg", "Nats a token lost against each expert, mean of three domains", sorted(bars, key=lambda x: x[1]))
     return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
             "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
-            "", "![what each way of merging loses](merging.svg)", "",
-            "Tasks that the model answers above chance and no expert was trained on:"] + accuracies(f, "tasks ", "base")
+            "", "![what each way of merging loses](merging.svg)"] + accuracies(f, "tasks ", "base")
 
 
 def adapters(b, f):
