@@ -59,6 +59,10 @@ type CompareEvents struct {
 // changed since is made again. After an error, what an interrupted run has finished stays for a resumed one where
 // [Resumable] says so. A run in the journal counts for the same model, calibration ids, options and build alone.
 //
+// A run that its method cannot do on this model - an allocation that would have to take more than all of a block, a
+// formula that gives all weights one score - has its reason in Impossible, and the others go on; if that holds for all,
+// the last reason is the error.
+//
 // The errors wrap those of [CompareOptions.Check], [ErrOtherComparison], and those of [Check] and [Model] with the
 // target and the method in front.
 func Compare(ctx context.Context, m *lm.Model, calib, test corpus.Windows, list []Contender,
@@ -88,8 +92,16 @@ func Compare(ctx context.Context, m *lm.Model, calib, test corpus.Windows, list 
 	}
 
 	for i := range c.runs {
-		if err := c.step(ctx, i); err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", c.runs[i].Target, c.runs[i].Method, err)
+		r := &c.runs[i]
+		switch err := c.step(ctx, i); {
+		case err == nil:
+		case impossible(err):
+			c.report.Impossible = append(c.report.Impossible, Impossible{r.Method, r.Target, err.Error()})
+			if len(c.report.Impossible) == len(c.runs) {
+				return nil, fmt.Errorf("%s, %s: %w", r.Target, r.Method, err)
+			}
+		default:
+			return nil, fmt.Errorf("%s, %s: %w", r.Target, r.Method, err)
 		}
 	}
 
@@ -379,6 +391,9 @@ func (c *comparison) prune(ctx context.Context, r plannedRun, folder string, out
 	out.HeldOut, err = c.measure(ctx, pruned)
 	return errors.Join(err, pruned.Close())
 }
+
+// impossible reports whether an error concerns a run's own method and target alone.
+func impossible(err error) bool { return errors.Is(err, ErrAllocation) || errors.Is(err, ErrConstant) }
 
 // giveUp ends the output of a failed run.
 func giveUp(why error, out *lm.Saver) error {

@@ -115,6 +115,31 @@ func meanLoss(t *testing.T, m *lm.Model, w corpus.Windows) float64 {
 	return sum / float64(n)
 }
 
+// TestCompareImpossible: what a method cannot do on this model is a reason beside the figures of the others, with
+// nothing in the journal, and an error only if there are no others.
+func TestCompareImpossible(t *testing.T) {
+	m, dir := small(t), filepath.Join(t.TempDir(), "out")
+	r, begun, err := compared(t, m, "expr:(W-W)*W,magnitude", CompareOptions{Dir: dir})
+	if err != nil || begun != "expr:(W-W)*W magnitude" || len(r.Runs) != 1 || r.Runs[0].Versus != nil {
+		t.Fatalf("%s: %+v, %v", begun, r, err)
+	}
+	if len(r.Impossible) != 1 || r.Impossible[0].Method != "expr:(W-W)*W" || r.Impossible[0].Target != "2:4" ||
+		!strings.Contains(r.Impossible[0].Reason, ErrConstant.Error()) {
+		t.Errorf("impossible: %+v", r.Impossible)
+	}
+
+	// It is tried again, since another version may be able to.
+	r, begun, err = compared(t, m, "expr:(W-W)*W,magnitude", CompareOptions{Dir: dir, Resume: true})
+	if err != nil || begun != "expr:(W-W)*W" || r.Resumed != 1 || len(r.Impossible) != 1 {
+		t.Errorf("resumed: %s: %+v, %v", begun, r, err)
+	}
+
+	alone := CompareOptions{Dir: dir, Overwrite: true}
+	if _, _, err := compared(t, m, "expr:(W-W)*W", alone); !errors.Is(err, ErrConstant) {
+		t.Errorf("none is possible: %v", err)
+	}
+}
+
 // TestCompareResumes: what the journal has is not run again, with other contenders before and behind it; a broken run
 // keeps what was done before; other data are another comparison; and a folder with other things in it is not touched.
 func TestCompareResumes(t *testing.T) {
@@ -122,16 +147,24 @@ func TestCompareResumes(t *testing.T) {
 	fresh := CompareOptions{Dir: dir}
 	resumed := CompareOptions{Dir: dir, Resume: true}
 
-	if _, begun, err := compared(t, m, "magnitude,expr:(W-W)*W,wanda", fresh); !errors.Is(err, ErrConstant) ||
-		!strings.HasPrefix(err.Error(), "2:4, expr:(W-W)*W: ") || begun != "magnitude expr:(W-W)*W" {
+	errBroken := errors.New("broken")
+	broken := fresh
+	broken.Events.Pruned = func(_ *lm.Model, o Options, _ string, _ *Report) error {
+		if o.Metric.Name == "magnitude" {
+			return nil
+		}
+		return errBroken
+	}
+	if _, begun, err := compared(t, m, "magnitude,expr:W*W*W*W,wanda", broken); !errors.Is(err, errBroken) ||
+		!strings.HasPrefix(err.Error(), "2:4, expr:W*W*W*W: ") || begun != "magnitude expr:W*W*W*W" {
 		t.Fatalf("a broken run: %s, %v", begun, err)
 	}
 	if _, _, err := compared(t, m, "magnitude", fresh); !errors.Is(err, stage.ErrExists) {
 		t.Errorf("again without resuming: %v", err)
 	}
 
-	r, begun, err := compared(t, m, "wanda,magnitude,expr:W*X", resumed)
-	if err != nil || begun != "wanda expr:W*X" || r.Resumed != 1 || len(r.Runs) != 3 ||
+	r, begun, err := compared(t, m, "wanda,magnitude,expr:W*W*W*W", resumed)
+	if err != nil || begun != "wanda expr:W*W*W*W" || r.Resumed != 1 || len(r.Runs) != 3 ||
 		r.Runs[1].Method != "magnitude" {
 		t.Errorf("%s: %+v, %v", begun, r, err)
 	}

@@ -66,6 +66,15 @@ type Comparison struct {
 	Dense       HeldOut   `json:"dense"`
 	Runs        []Outcome `json:"runs"`
 	Resumed     int       `json:"resumed"` // runs taken from the journal
+
+	Impossible []Impossible `json:"impossible,omitempty"` // runs that there are no figures of
+}
+
+// Impossible is a run that its method cannot do on the model.
+type Impossible struct {
+	Method string `json:"method"`
+	Target string `json:"target"`
+	Reason string `json:"reason"`
 }
 
 // Targets lists the targets in order.

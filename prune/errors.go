@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/hostmat"
+	"github.com/modelcompress/compress/prune/internal/allocation"
 	"github.com/modelcompress/compress/prune/internal/grads"
 )
 
@@ -29,6 +30,8 @@ var (
 	// ErrDamaged: the finished output of an earlier run is not as that run wrote it.
 	ErrDamaged = failure.New("finished weights are not as they were written",
 		"--overwrite without --resume starts anew")
+	// ErrAllocation: an allocation would prune all of a block, or add weights to one.
+	ErrAllocation = allocation.ErrRange
 	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
 	ErrConstant = errors.New("scores are constant")
 )

@@ -52,6 +52,11 @@ func table(r *prune.Comparison) *report.Table {
 		}
 	}
 
+	for _, one := range r.Impossible {
+		t.Add(one.Target, one.Method, nil, nil, nil, nil, "impossible", nil, nil, nil, nil)
+		t.Note += fmt.Sprintf("; %s, %s: impossible: %s", one.Target, one.Method, one.Reason)
+	}
+
 	return t
 }
 

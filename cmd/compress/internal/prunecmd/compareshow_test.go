@@ -45,6 +45,13 @@ func TestShow(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 
+	r.Impossible = []prune.Impossible{{Method: "d", Target: "0.7", Reason: "too much of block 3"}}
+	with := table(r)
+	if len(with.Rows) != 8 || with.Rows[7][6] != "impossible" || !strings.HasSuffix(with.Note,
+		"; 0.7, d: impossible: too much of block 3") {
+		t.Errorf("impossible: %v, %q", with.Rows, with.Note)
+	}
+
 	var b bytes.Buffer
 	if err := page(r, nil).HTML(&b); err != nil || !strings.Contains(b.String(), "Perplexity against sparsity") {
 		t.Error(err)
