@@ -125,6 +125,6 @@ func count(m *lm.Model, name string) (zeros, elements int64, err error) {
 		v = h
 	}
 
-	zeros, err = sparse.Count(v)
+	zeros, err = sparse.Count(v, m.Device().Info().Threads)
 	return zeros, int64(v.Len()), err
 }

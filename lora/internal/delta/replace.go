@@ -75,7 +75,7 @@ func (c *replaced) clearZeros(x kernels.Mat) error {
 	if err != nil {
 		return err
 	}
-	return sparse.Clear(x, kernels.MatOf(buf, c.value.Rows, c.value.Cols))
+	return sparse.Clear(x, kernels.MatOf(buf, c.value.Rows, c.value.Cols), c.r.dev.Info().Threads)
 }
 
 // base is the tensor as it was, F32 in host memory, a copy.

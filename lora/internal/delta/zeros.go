@@ -72,7 +72,7 @@ func (r *Runtime) clearZeros(x kernels.Mat, m *module) error {
 	if err != nil {
 		return err
 	}
-	return sparse.Clear(x, weight)
+	return sparse.Clear(x, weight, r.dev.Info().Threads)
 }
 
 // shape is that of the module's matrix as it is stored.

@@ -60,12 +60,14 @@ func TestZeros(t *testing.T) {
 					}
 				}
 			}
-			if n, err := Count(like); n != want || err != nil {
-				t.Errorf("%v %v: %d zeros, want %d (%v)", dtype, size, n, want, err)
+			for _, threads := range []int{1, 8} {
+				if n, err := Count(like, threads); n != want || err != nil {
+					t.Errorf("%v %v, %d threads: %d zeros, want %d (%v)", dtype, size, threads, n, want, err)
+				}
 			}
 
 			x := matrix(kernels.F32, rows, cols, func(i, j int) float32 { return float32(100 + i + j) })
-			if err := Clear(x, like); err != nil {
+			if err := Clear(x, like, 8); err != nil {
 				t.Fatal(err)
 			}
 			for i := range rows {
@@ -82,10 +84,10 @@ func TestZeros(t *testing.T) {
 // TestRefused: matrices of other sizes, and element types whose zeros are not those of the base.
 func TestRefused(t *testing.T) {
 	x := matrix(kernels.F32, 2, 3, value)
-	if err := Clear(x, matrix(kernels.F32, 3, 2, value)); !errors.Is(err, adapter.ErrBase) {
+	if err := Clear(x, matrix(kernels.F32, 3, 2, value), 1); !errors.Is(err, adapter.ErrBase) {
 		t.Errorf("other sizes: %v", err)
 	}
-	if _, err := Count(kernels.MatOf(kernels.NewHost(kernels.I32, 6), 2, 3)); !errors.Is(err, adapter.ErrUnsupported) {
+	if _, err := Count(kernels.MatOf(kernels.NewHost(kernels.I32, 6), 2, 3), 1); !errors.Is(err, adapter.ErrUnsupported) {
 		t.Errorf("integers: %v", err)
 	}
 }

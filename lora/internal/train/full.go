@@ -283,7 +283,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 				// A pruned weight without a gradient has no momentum either, and stays zero. Vectors were never
 				// pruned.
 				if v := f.values[name].host; f.KeepZeros && v.Rows > 1 {
-					if err := sparse.Clear(h, v); err != nil {
+					if err := sparse.Clear(h, v, f.Threads); err != nil {
 						return err
 					}
 				}
