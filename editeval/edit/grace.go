@@ -203,18 +203,30 @@ func (e *Editing) start(out []float64) []float64 {
 	return v
 }
 
-// train improves an entry's value for the target, where the value stands at the last token of the prompt.
+// train improves an entry's value for the target, where the value stands at the last token of the prompt. What the
+// tokens before it and the decoder layers below compute does not depend on the value, and is computed once.
 func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, error) {
 	l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
 
+	p := r.bare()
+	last := len(p) - 1
+	tail, err := e.m.NewTail(ctx, [][]int32{slices.Concat(p, r.Target)}, []int{last}, l.Block)
+	if err != nil {
+		return nil, fmt.Errorf("learning: %w", err)
+	}
+	defer tail.Free()
+
+	labels := optimize.Ignored(1 + len(r.Target))
+	copy(labels[1:], r.Target)
+
 	// The tap adds, so it adds the distance to the entry's value: the output becomes that value, and its gradient
 	// is the value's. The model's weights stay untouched.
 	var grad []float64
 	t := &site.Tap{
-		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.bare()) - 1},
+		Rows: site.Rows{Dev: e.m.Device()}, At: []int{0},
 		None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
 		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return site.Minus(c.Value, y) },
 		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
@@ -229,7 +241,7 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	var history []float64
 	a := site.Adam{Lr: e.hp.LearningRate}
 	for range e.hp.Steps {
-		loss, err := e.answer(ctx, r)
+		loss, err := e.answer(ctx, tail, labels)
 		if err != nil {
 			return nil, err
 		}
@@ -245,15 +257,10 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	return history, nil
 }
 
-// answer runs the target behind the prompt and returns its mean loss; gradients go to attached deltas.
-func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
-	p := r.bare()
-	ids := append(slices.Clone(p), r.Target...)
-	labels := optimize.Ignored(len(ids))
-	copy(labels[len(p):], r.Target)
-	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
-		Labels: [][]int32{labels}, Keep: keepMemory, Hooks: &lm.Hooks{},
-		WantHidden: func(int) bool { return false }, Want: func(string) bool { return false },
+// answer runs the target behind the end of a prompt and returns its mean loss; gradients go to attached deltas.
+func (e *Editing) answer(ctx context.Context, prompt *lm.Tail, labels []int32) (float64, error) {
+	res, err := e.m.BackwardTails(ctx, []*lm.Tail{prompt}, lm.BackwardOptions{
+		Labels: [][]int32{labels}, Keep: keepMemory, Hooks: &lm.Hooks{}, WantHidden: func(int) bool { return false },
 	})
 	if err != nil {
 		if errors.Is(err, lm.ErrNonFinite) {
