@@ -86,6 +86,56 @@ func TestWudi(t *testing.T) {
 	}
 }
 
+// TestWudiAdapters: where the models are a base with adapters folded in, whose changes have few directions but for
+// rounding, the steps are those of the whole gradient.
+func TestWudiAdapters(t *testing.T) {
+	const rows, cols, rank, steps, rate = 30, 48, 2, 40, 1e-3
+	r := rand.New(rand.NewPCG(11, 4))
+	draw := func(rows, cols int) linalg.Matrix {
+		x := linalg.New(rows, cols)
+		for i := range x.Data {
+			x.Data[i] = r.NormFloat64()
+		}
+		return x
+	}
+
+	p := problem{
+		method: "wudi", shape: []int64{rows, cols}, params: recipe.Values{"iterations": num(steps), "rate": num(rate)},
+	}
+	p.base = make([]float32, rows*cols)
+	for i := range p.base {
+		p.base[i] = float32(r.NormFloat64())
+	}
+
+	var tau []linalg.Matrix
+	var s linalg.Solver
+	for range 3 {
+		folded, change := slices.Clone(p.base), linalg.New(rows, cols)
+		for i, v := range s.Times(draw(rows, rank), draw(rank, cols), linalg.Product{}).Data {
+			folded[i] += float32(v / 8)
+			change.Data[i] = float64(folded[i]) - float64(p.base[i])
+		}
+		p.models, tau = append(p.models, folded), append(tau, change)
+	}
+
+	want := linalg.Of(mix([]float64{1, 1, 1}, [][]float64{tau[0].Data, tau[1].Data, tau[2].Data}), rows, cols)
+	m, v := make([]float64, rows*cols), make([]float64, rows*cols)
+	for n := range steps {
+		for i, g := range gradient(want, tau).Data {
+			m[i], v[i] = 0.9*m[i]+0.1*g, 0.999*v[i]+0.001*g*g
+			mean, square := m[i]/(1-math.Pow(0.9, float64(n+1))), v[i]/(1-math.Pow(0.999, float64(n+1)))
+			want.Data[i] -= rate * mean / (math.Sqrt(square) + 1e-8)
+		}
+	}
+
+	for i, got := range p.solve(t) {
+		// The merge is the base and what was found, in float32.
+		if math.Abs(float64(got)-float64(p.base[i])-want.Data[i]) > 1e-6 {
+			t.Fatalf("element %d moves by %g, want %g", i, float64(got)-float64(p.base[i]), want.Data[i])
+		}
+	}
+}
+
 // TestWudiStays: where no model has changed a matrix, it is the base's, by steps and in closed form, damped or not.
 func TestWudiStays(t *testing.T) {
 	for name, params := range map[string]recipe.Values{
