@@ -13,8 +13,16 @@ func Work(method string, h HParams, layers int, r *Encoded) float64 {
 	switch method {
 	case "ultraedit":
 		return 2 * whole
-	case "ft", "ft-l", "ft-m", "lora", "grace":
+	case "ft", "ft-l", "ft-m", "lora":
 		return 2 * steps * whole
+	}
+
+	above := 1.0
+	if n := len(h.Layers); n > 0 && layers > 0 {
+		above = float64(layers-h.Layers[n-1]) / float64(layers)
+	}
+	if method == "grace" { // from the prompt's last token on
+		return whole + 2*steps*float64(1+len(r.Target))*above
 	}
 
 	// A search, or a lesson, begins again at the layer and at the subject's last token: what is before them does not
@@ -29,9 +37,5 @@ func Work(method string, h HParams, layers int, r *Encoded) float64 {
 		rows += float64(len(r.KL) - r.KLLookup)
 	}
 
-	above := 1.0
-	if n := len(h.Layers); n > 0 && layers > 0 {
-		above = float64(layers-h.Layers[n-1]) / float64(layers)
-	}
 	return once + 2*steps*rows*above
 }

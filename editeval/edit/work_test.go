@@ -12,7 +12,7 @@ func TestWork(t *testing.T) {
 
 	const once, tails = 10 + 14, 2 * 10 * (5 + 5) * 0.5
 	for method, want := range map[string]float64{
-		"ultraedit": 2 * 10, "ft": 2 * 10 * 10, "grace": 2 * 10 * 10, "memit": once + tails, "rome": once + tails,
+		"ultraedit": 2 * 10, "ft": 2 * 10 * 10, "grace": 10 + 2*10*3*0.5, "memit": once + tails, "rome": once + tails,
 		"memoir": once + tails, "ike": 0, "unknown": 0,
 	} {
 		if got := Work(method, h, 10, &r); got != want {
