@@ -1,6 +1,7 @@
 """The table and the picture of a study of editors (compare/study.py), from the folders of one or more runs on the same model, edits and texts:
 
     python3 compare/studytable.py PICTURE.svg OUT...        # prints Markdown; of rows that two runs have the later run's counts
+    python3 compare/studytable.py PICTURE.svg PAGE.md       # draws the table of a page again, after rows of other runs were put into it
 
 Columns are those of docs/evidence/editing.md; a star marks what its run found significantly worse than the unedited model.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 here = Path(__file__).resolve().parent
 sys.path[:0] = [str(here), str(here / "real")]
 import plot
+import tablebars
 from study import EDITORS
 
 TASKS = {"text_wikitext": "WikiText-2", "text_gsm8k": "GSM8K", "arc_easy": "ARC-Easy", "commonsense_qa": "CommonsenseQA", "mmlu": "MMLU"}
@@ -52,6 +54,11 @@ def line(name, edits, row, spent):
 
 
 def main():
+    if sys.argv[2].endswith(".md"):
+        table = tablebars.table(Path(sys.argv[2]), "| editor | edits |")
+        draw({(r["editor"], int(r["edits"])): float(r["GSM8K"].rstrip("*")) for r in table})
+        return
+
     rows, cost = read([Path(p) for p in sys.argv[2:]])
     print("| editor | edits | success | exact | paraphrases | neighbours | drift, nats | top-1 kept | " + " | ".join(TASKS.values()) + " | CPU-s an edit |")
     print("|---" * 14 + "|")
@@ -62,12 +69,16 @@ def main():
         for edits in counts:
             print(line(name, edits, rows[name, edits], cost.get(name) if edits == counts[-1] else None))
 
-    counts = sorted({e for _, e in rows})
-    base = rows["unedited", 0]["abilities"]["text_gsm8k"]["value"]
+    draw({k: row["abilities"]["text_gsm8k"]["value"] for k, row in rows.items()})
+
+
+def draw(perplexity):
+    """A line for each editor, from values by editor and edits; the unedited model's are the beginning of all."""
+    counts = sorted({e for _, e in perplexity})
     series = []
-    for name in names[1:]:
-        points = [(counts.index(e), rows[name, e]["abilities"]["text_gsm8k"]["value"]) for n, e in sorted(rows) if n == name]
-        series.append((name, [(0, base), *points]))
+    for name in {n: None for n, _ in perplexity if n != "unedited"}:
+        points = [(counts.index(e), v) for (n, e), v in sorted(perplexity.items()) if n == name]
+        series.append((name, [(0, perplexity["unedited", 0]), *points]))
     plot.lines(Path(sys.argv[1]), "Perplexity a word of GSM8K's problems, by edits", ["unedited", *(f"{c} edits" for c in counts[1:])],
                sorted(series, key=lambda s: -s[1][-1][1]), log=True)
 

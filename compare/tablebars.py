@@ -40,4 +40,5 @@ def main():
     plot.bars(pathlib.Path(out), title, sorted(found, key=lambda f: f[1]))
 
 
-main()
+if __name__ == "__main__":
+    main()
