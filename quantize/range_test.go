@@ -47,28 +47,29 @@ func TestRanges(t *testing.T) {
 	}
 
 	for _, s := range schemes {
+		// quantised is a folder by a search on so many threads, which is there until the whole test has ended.
+		quantised := func(way string, threads int) string {
+			o := options(t, s.Name, RTN, filepath.Join(t.TempDir(), "out"))
+			o.Range = way
+			m := open(t, nano, threads)
+			if _, err := Model(ctx, m, calibration(t, m, 4, 64), o); err != nil {
+				t.Fatal(err)
+			}
+			return o.Out
+		}
+		whole := source(t, quantised(RangeMinMax, 1))
+
 		for _, way := range []string{RangeMSE, RangeImatrix} {
 			t.Run(s.Name+"/"+way, func(t *testing.T) {
-				folders := map[string]string{}
-				for i, name := range []string{RangeMinMax, way, way} {
-					m := open(t, nano, i+1)
-					o := options(t, s.Name, RTN, filepath.Join(t.TempDir(), "out"))
-					o.Range = name
-					if _, err := Model(ctx, m, calibration(t, m, 4, 64), o); err != nil {
-						t.Fatal(err)
-					}
-					if before := folders[name]; before != "" {
-						sameFiles(t, before, o.Out)
-					}
-					folders[name] = o.Out
-				}
+				folder := quantised(way, 2)
+				sameFiles(t, folder, quantised(way, 3))
 
-				if text := files(t, folders[way])["config.json"]; s.Layout != gptqLayout &&
+				if text := files(t, folder)["config.json"]; s.Layout != gptqLayout &&
 					!strings.Contains(text, fmt.Sprintf("%q: %q", "observer", way)) {
 					t.Errorf("the observer is not in %s", text)
 				}
 
-				whole, searched := source(t, folders[RangeMinMax]), source(t, folders[way])
+				searched := source(t, folder)
 				for _, lin := range m.Linears(1) {
 					p := 2.4
 					var weight []float64

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,7 +21,10 @@ import (
 	"github.com/modelcompress/compress/internal/weights/weightstest"
 )
 
+// TestMain is also where the program under test begins, in a process of its own. What it and the tests hold is small,
+// so that collections after every 4 MB would be a tenth of all their time.
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
 	testscript.Main(m, map[string]func(){"compress": tested, "soaked": inProcess})
 }
 

@@ -23,8 +23,8 @@ func searchArgs(out string, more ...string) []string {
 	return append([]string{
 		"search", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--heldout",
 		"../../testdata/nano/text/valid.txt",
-		"--samples", "4", "--seqlen", "32", "--windows", "4", "--few", "2", "--select-windows", "2", "--test-windows",
-		"4",
+		"--samples", "2", "--seqlen", "32", "--windows", "2", "--few", "1", "--select-windows", "2", "--test-windows",
+		"2",
 		"--sparsity", "0.6", "--population", "8", "--generations", "2", "--seeds=false", "--seed", "3", "--threads",
 		"2", "--out", out,
 	}, more...)

@@ -13,8 +13,8 @@ import (
 func partsArgs(kind, out string, more ...string) []string {
 	return append([]string{
 		"search", "../../testdata/nano/base", "--structure", kind, "--calib", "../../testdata/nano/text/calib.txt",
-		"--heldout", "../../testdata/nano/text/valid.txt", "--samples", "4", "--seqlen", "32", "--windows", "4",
-		"--few", "2", "--select-windows", "2", "--test-windows", "4", "--sparsity", "0.5", "--population", "8",
+		"--heldout", "../../testdata/nano/text/valid.txt", "--samples", "2", "--seqlen", "32", "--windows", "2",
+		"--few", "1", "--select-windows", "2", "--test-windows", "2", "--sparsity", "0.5", "--population", "8",
 		"--generations", "2", "--seed", "3", "--threads", "2", "--out", out,
 	}, more...)
 }
@@ -47,7 +47,7 @@ func TestStructureSearches(t *testing.T) {
 		tree := "tree:" + filepath.Join(want, "best.json")
 		small := filepath.Join(dir, kind+"-small")
 		run1(t, binary, "prune", "../../testdata/nano/base", flags[0], "50%", flags[1], tree, "--calib",
-			"../../testdata/nano/text/calib.txt", "--samples", "4", "--seqlen", "32", "--out", small)
+			"../../testdata/nano/text/calib.txt", "--samples", "2", "--seqlen", "32", "--out", small)
 		report, err := os.ReadFile(filepath.Join(want, "report.json"))
 		if err != nil {
 			t.Fatal(err)

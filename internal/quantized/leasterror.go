@@ -49,9 +49,15 @@ func (n Numbers) FitLeastError(g Group, s Search) (scale float32, zero int) {
 	high = typed(high * float32(s.First))
 	errorOf := powerOf(s.Power)
 	least := math.Inf(1)
+	last, lastZero := float32(0), 0
 	for i := range s.Steps {
 		p := float32(1 - float64(i)/s.Grid)
 		one, z := n.fitTo(g, typed(low*p), typed(high*p))
+		if i > 0 && one == last && z == lastZero {
+			continue // scales of few numbers, as E4M3 and powers of two, are the same for several steps
+		}
+		last, lastZero = one, z
+
 		if e := n.rangeError(g, one, z, errorOf, least); e < least || i == 0 {
 			least = e
 			scale = one
@@ -102,6 +108,12 @@ func (n Numbers) values(dst, x []float32, scale float32, zero int, typed bool) {
 	switch {
 	case typed && n.DType == safetensors.BF16 && !n.Float:
 		n.nearBF16(dst, x, scale, float32(zero))
+	case typed && n.DType == safetensors.BF16 && zero == 0:
+		r := n.Rounder(true)
+		for i, v := range x {
+			q := min(max(toBF16(v/scale), r.low), r.high)
+			dst[i] = toBF16(n.Value(r.float(q), scale, 0))
+		}
 	case typed:
 		for i, v := range x {
 			dst[i] = n.round(n.Value(n.CodeRounded(v, scale, zero), scale, zero))

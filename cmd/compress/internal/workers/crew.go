@@ -56,6 +56,17 @@ var ErrWork = errors.New("a measurement failed")
 
 // Identity is what results depend on besides models and data: this very program, and the device.
 func Identity(dev kernels.Device) (string, error) {
+	program, err := programHash()
+	if err != nil {
+		return "", err
+	}
+
+	name, _, _ := strings.Cut(dev.Info().Name, ":")
+	return fmt.Sprintf("program %s device %s %s", program, name, strings.Join(dev.Info().Features, "+")), nil
+}
+
+// programHash names this program by what its file holds, which takes a tenth of a second and is done once.
+var programHash = sync.OnceValues(func() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -71,11 +82,8 @@ func Identity(dev kernels.Device) (string, error) {
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
 	}
-
-	name, _, _ := strings.Cut(dev.Info().Name, ":")
-	return fmt.Sprintf("program %s device %s %s", hex.EncodeToString(h.Sum(nil))[:16], name,
-		strings.Join(dev.Info().Features, "+")), nil
-}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+})
 
 // Assemble opens the queue and starts the workers of this process.
 func Assemble(j *cli.Job, o Options, handle jobs.Handler) (_ *Crew, err error) {
