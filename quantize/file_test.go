@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -445,7 +447,17 @@ func TestLikelySchemes(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := SchemeByName("x"); strings.Contains(err.Error(), "did you mean") {
+	if _, err := SchemeByName("x"); strings.Contains(err.Error(), "did you mean") || failure.Hint(err) != "" {
 		t.Errorf("%v", err)
+	}
+	for name, hint := range elsewhere {
+		if _, err := SchemeByName(strings.ToUpper(name)); !errors.Is(err, ErrScheme) || failure.Hint(err) != hint {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, m := range regexp.MustCompile(`--to (\S+?),? `).FindAllStringSubmatch(hint+" ", -1) {
+			if _, err := SchemeByName(m[1]); err != nil {
+				t.Errorf("the hint of %s: %v", name, err)
+			}
+		}
 	}
 }
