@@ -140,8 +140,8 @@ func disown(t *testing.T, path string) {
 	}
 }
 
-// TestStatisticsOfAnotherModel: swapped files of statistics, and those of a model that is not in the recipe, are refused
-// with the file, the model and whose they are; files that do not say it are taken.
+// TestStatisticsOfAnotherModel: swapped files of statistics, and those of a model that is not in the recipe, are
+// refused with the file, the model and whose they are; files that do not say it are taken.
 func TestStatisticsOfAnotherModel(t *testing.T) {
 	dir := collected(t)
 	for _, c := range [][2]string{{"fisher", "fisher"}, {"regmean", "gram"}} {

@@ -168,27 +168,28 @@ func SchemeByName(name string) (Scheme, error) {
 			return s, nil
 		}
 	}
-	err := fmt.Errorf("%w %q%s; known: %s", ErrScheme, name, likely(name), strings.Join(SchemeNames(), ", "))
-	if hint := elsewhere[strings.ToLower(name)]; hint != "" {
-		return Scheme{}, failure.Hinted(err, hint)
+	return Scheme{}, elsewhere(name,
+		fmt.Errorf("%w %q%s; known: %s", ErrScheme, name, likely(name), strings.Join(SchemeNames(), ", ")))
+}
+
+// elsewhere gives an error about a name the hint that other tools' names for formats, or for how they round, need.
+func elsewhere(name string, err error) error {
+	switch strings.ToLower(name) {
+	case "awq":
+		return failure.Hinted(err, "AWQ is a way of rounding: --to w4a16 --method awq --calib FILE")
+	case "hqq":
+		return failure.Hinted(err, "HQQ is a way of rounding: --to w4a16 --method hqq")
+	case "nf4":
+		return failure.Hinted(err, "bitsandbytes' formats are read alone; 4 bits are --to w4a16 for a folder")
+	case "gguf":
+		return failure.Hinted(err, "a file is called for by its type: --to q4_k_m --out model.gguf")
+	case "4bit", "int4", "q4":
+		return failure.Hinted(err, "4 bits are --to w4a16 for a folder, and --to q4_k_m for a GGUF file")
+	case "8bit", "int8", "q8":
+		return failure.Hinted(err, "8 bits are --to w8a16 for a folder, and --to q8_0 for a GGUF file")
 	}
-	return Scheme{}, err
+	return err
 }
-
-// elsewhere answers what other tools call their formats, or ask for by the method that rounds.
-var elsewhere = map[string]string{
-	"awq":  "AWQ is a way of rounding: --to w4a16 --method awq --calib FILE",
-	"hqq":  "HQQ is a way of rounding: --to w4a16 --method hqq",
-	"nf4":  "bitsandbytes' formats are read, not written; lora train --base-bits 4 trains on a base in 4 bits",
-	"gguf": "a file is called for by its type: --to q4_k_m --out model.gguf",
-	"4bit": fourBits, "int4": fourBits, "q4": fourBits,
-	"8bit": eightBits, "int8": eightBits, "q8": eightBits,
-}
-
-const (
-	fourBits  = "4 bits are --to w4a16 for a folder, and --to q4_k_m for a GGUF file"
-	eightBits = "8 bits are --to w8a16 for a folder, and --to q8_0 for a GGUF file"
-)
 
 // likely asks whether a scheme was meant whose name is in other letters or longer.
 func likely(name string) string {

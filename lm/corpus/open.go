@@ -54,10 +54,11 @@ func temporary() (*File, error) {
 	return &File{File: f, release: release}, nil
 }
 
-// Open opens a data file for reading. Of a Parquet file, of a JSON file that is one list of records, of a folder of such
-// and JSONL files or else of plain texts, and of the files that a pattern such as data/train-*.parquet fits, it gives
-// the records, file after file in the order of their names; a plain text is one record. The errors wrap [ErrOptions],
-// [ErrEmpty], [ErrRecord], [ErrUTF8], [ErrTooLarge], those of reading Parquet, or are of the operating system.
+// Open opens a data file for reading. Of a Parquet file, of a JSON file that is one list of records, of a folder of
+// such and JSONL files or else of plain texts, and of the files that a pattern such as data/train-*.parquet fits, it
+// gives the records, file after file in the order of their names; a plain text is one record. The errors wrap
+// [ErrOptions], [ErrEmpty], [ErrRecord], [ErrUTF8], [ErrTooLarge], those of reading Parquet, or are of the operating
+// system.
 func Open(path string) (*File, error) {
 	files, err := parts(path)
 	if err != nil {

@@ -99,11 +99,11 @@ func TestFolderOfTexts(t *testing.T) {
 	}
 }
 
-// TestList: a JSON file may hold its records as one list, however it is laid out, alone, packed or among others; and what
-// is wrong with such a list is said with the record's number.
+// TestList: a JSON file may hold its records as one list, however it is laid out, alone, packed or among others; and
+// what is wrong with such a list is said with the record's number.
 func TestList(t *testing.T) {
-	const alpaca = "\ufeff[\n  {\n    \"instruction\": \"add\", \"input\": \"1 [and] 2\",\n    \"output\": \"3\"\n  },\n" +
-		"  \"a\\n{text\"\n]\n"
+	const alpaca = "\ufeff[\n  {\n    \"instruction\": \"add\", \"input\": \"1 [and] 2\",\n" +
+		"    \"output\": \"3\"\n  },\n  \"a\\n{text\"\n]\n"
 	want := []string{"user: add\n\n1 [and] 2\nassistant: 3", "a\n{text"}
 	dir := place(t, map[string]string{"b.json": alpaca, "a.jsonl": "\"first\"\n"})
 	if got, err := read(filepath.Join(dir, "b.json")); err != nil || !slices.Equal(got, want) {

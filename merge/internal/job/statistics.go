@@ -26,8 +26,8 @@ const (
 )
 
 // ownStatistics refuses files of statistics that say that they are of another model than the one that they weigh: two
-// that are swapped would make a merge that looks like any other. Those that do not say it, of earlier builds or of other
-// tools, are taken as they are.
+// that are swapped would make a merge that looks like any other. Those that do not say it, of earlier builds or of
+// other tools, are taken as they are.
 func (w *Work) ownStatistics(ctx context.Context) error {
 	key := w.Method.Stat
 	if key == "" || w.Options.KnownOwners {
