@@ -40,8 +40,7 @@ func (r *release) debian(t target, binary []byte, manual []entry) error {
 	}
 
 	version := strings.Replace(r.version, "-", "~", 1) // 0.1.0~dev comes before 0.1.0
-	changes, err := gzipped(fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * What is new: "+
-		"%s/blob/%s/CHANGELOG.md\n\n -- %s  %s\n", distribution, version, homepage, r.commit, nobody, r.time.Format(time.RFC1123Z)))
+	changes, err := gzipped(r.changes(version))
 	if err != nil {
 		return err
 	}
@@ -104,6 +103,14 @@ func (r *release) debian(t target, binary []byte, manual []entry) error {
 		}
 	}
 	return r.write(fmt.Sprintf("%s_%s_%s.deb", distribution, version, t.deb), b.Bytes())
+}
+
+// changes is the package's changelog: where the program's is. The address stands alone, since a line of a changelog that
+// holds more has at most 80 columns.
+func (r *release) changes(version string) []byte {
+	return fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * What is new is in the program's changelog:\n"+
+		"    %s/blob/%s/CHANGELOG.md\n\n -- %s  %s\n", distribution, version, homepage, r.commit, nobody,
+		r.time.Format(time.RFC1123Z))
 }
 
 // gzipped is gzip -9n.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -76,6 +77,22 @@ func TestFormula(t *testing.T) {
 		if out, err := exec.Command(ruby, "-wc", path).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
+	}
+}
+
+// TestChanges: lines of the Debian package's changelog have less than 80 columns, or are an address alone, or the
+// signature, which has to be one line.
+func TestChanges(t *testing.T) {
+	r := trial(t, "0.1.0")
+	r.commit = strings.Repeat("0123abcd", 5)
+	text := string(r.changes("0.1.0~dev"))
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(line, "\n"); len(line) >= 80 && len(strings.Fields(line)) > 1 && line[:4] != " -- " {
+			t.Errorf("%q has %d columns", line, len(line))
+		}
+	}
+	if want := homepage + "/blob/" + r.commit + "/CHANGELOG.md"; !slices.Contains(strings.Fields(text), want) {
+		t.Errorf("%s is not in\n%s", want, text)
 	}
 }
 

@@ -139,7 +139,9 @@ func Check(ctx context.Context, r Recipe, o Options) (s *Summary, err error) {
 func preview(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (
 	*Summary, error,
 ) {
-	w, err := job.Open(ctx, r, doc, named, job.Options(o.Job()))
+	options := job.Options(o.Job())
+	options.Outlined = true
+	w, err := job.Open(ctx, r, doc, named, options)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/spectral"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -44,7 +45,7 @@ func MergedGrams(ctx context.Context, models []*lm.Model, into *lm.Model, data [
 
 	r := &mergedGrams{models: models, into: into, alpha: alpha}
 	defer r.free()
-	if err := r.begin(data, paths, o.Overwrite); err != nil {
+	if err := r.begin(ctx, data, paths, o.Overwrite); err != nil {
 		return err
 	}
 
@@ -84,7 +85,7 @@ func (r *mergedGrams) free() {
 }
 
 // begin averages what no block has, and embeds the texts.
-func (r *mergedGrams) begin(data []corpus.Windows, paths []string, overwrite bool) error {
+func (r *mergedGrams) begin(ctx context.Context, data []corpus.Windows, paths []string, overwrite bool) error {
 	names := r.into.Tensors()
 	for _, m := range r.models {
 		if !slices.Equal(names, m.Tensors()) {
@@ -113,9 +114,13 @@ func (r *mergedGrams) begin(data []corpus.Windows, paths []string, overwrite boo
 		}
 		r.hidden = append(r.hidden, h)
 
-		w, err := safetensors.Create(paths[i], gramInfos(r.into, ""),
-			map[string]string{"format": "pt", "statistic": "gram", "data": d.Hash, "merged": "regmean"},
-			safetensors.Options{Overwrite: overwrite})
+		owner, err := r.models[i].Fingerprint(ctx)
+		if err != nil {
+			return err
+		}
+		w, err := safetensors.Create(paths[i], gramInfos(r.into, ""), map[string]string{
+			"format": "pt", "statistic": "gram", "data": d.Hash, "merged": "regmean", job.OwnerKey: owner,
+		}, safetensors.Options{Overwrite: overwrite})
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,12 @@ func collect(ctx context.Context, m *lm.Model, data corpus.Windows, path, kind s
 		infos = append(infos, gramInfos(m, prefix)...)
 	}
 
-	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt", "statistic": kind, "data": data.Hash},
+	owner, err := m.Fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := safetensors.Create(path, infos,
+		map[string]string{"format": "pt", "statistic": kind, "data": data.Hash, job.OwnerKey: owner},
 		safetensors.Options{Overwrite: o.Overwrite})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -91,12 +94,141 @@ func TestStatistics(t *testing.T) {
 		}
 
 		between(t, out, c.method)
+		for _, name := range []string{"sums", "news"} {
+			disown(t, filepath.Join(dir, name+"-"+c.file+".safetensors"))
+		}
 		same := strings.ReplaceAll(text, nano+"news", nano+"sums/../sums")
 		if _, err := Models(t.Context(), parse(t, same), out+"-same", Options{}); err != nil {
 			t.Fatal(err)
 		}
 
 		compareFolders(t, out+"-same", nano+"sums")
+	}
+}
+
+// disown takes out of a file of statistics of which model they are, as files of earlier builds do not say.
+func disown(t *testing.T, path string) {
+	t.Helper()
+	f := open(t, path)
+	metadata := maps.Clone(f.Metadata())
+	if metadata[job.OwnerKey] == "" {
+		t.Fatalf("%s does not say of which model it is", path)
+	}
+	delete(metadata, job.OwnerKey)
+
+	var infos []safetensors.Info
+	for _, name := range f.Names() {
+		info, _ := f.Info(name)
+		infos = append(infos, info)
+	}
+	w, err := safetensors.Create(path, infos, metadata, safetensors.Options{Overwrite: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	for _, name := range f.Names() {
+		data, err := f.Bytes(name)
+		if err == nil {
+			err = w.WriteTensor(name, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStatisticsOfAnotherModel: swapped files of statistics, and those of a model that is not in the recipe, are
+// refused with the file, the model and whose they are; files that do not say it are taken.
+func TestStatisticsOfAnotherModel(t *testing.T) {
+	dir := collected(t)
+	for _, c := range [][2]string{{"fisher", "fisher"}, {"regmean", "gram"}} {
+		file := func(name string) string { return filepath.Join(dir, name+"-"+c[1]+".safetensors") }
+		text := "merge_method: " + c[0] + "\nmodels:\n" +
+			"  - model: " + nano + "sums\n    parameters: {" + c[1] + ": " + file("news") + "}\n" +
+			"  - model: " + nano + "news\n    parameters: {" + c[1] + ": " + file("sums") + "}\n"
+
+		out := filepath.Join(dir, c[0])
+		for recipe, want := range map[string]string{
+			text: file("news") + " are of " + nano + "news, not of " + nano + "sums",
+			strings.ReplaceAll(text, nano+"news", nano+"tales"): " than " + nano + "sums (",
+		} {
+			_, err := Models(t.Context(), parse(t, recipe), out, Options{})
+			if !errors.Is(err, ErrRecipe) || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(failure.Hint(err), "statistics "+nano+"sums") {
+				t.Errorf("%s: %v, want %q", c[0], err, want)
+			}
+			if _, err := Check(t.Context(), parse(t, recipe), Options{}); !errors.Is(err, ErrRecipe) {
+				t.Errorf("%s: a plan: %v", c[0], err)
+			}
+			if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: an output is left: %v", c[0], err)
+			}
+		}
+
+		disown(t, file("sums"))
+		disown(t, file("news"))
+		if _, err := Models(t.Context(), parse(t, text), out, Options{}); err != nil {
+			t.Errorf("%s: files that do not say whose they are: %v", c[0], err)
+		}
+	}
+}
+
+// TestStatisticsThatCannotBeCompared: what an earlier document makes is compared once it is there, and a model with an
+// adapter not at all, which is remarked on.
+func TestStatisticsThatCannotBeCompared(t *testing.T) {
+	dir := collected(t)
+	file := filepath.Join(dir, "sums-fisher.safetensors")
+	with := func(model string) string {
+		return "merge_method: fisher\nmodels:\n" +
+			"  - model: " + model + "\n    parameters: {fisher: " + file + "}\n" +
+			"  - model: " + nano + "sums\n    parameters: {fisher: " + file + "}\n"
+	}
+
+	two := parse(t, "name: first\nmerge_method: linear\nmodels:\n- {model: "+nano+"news, parameters: {weight: 1}}\n"+
+		"---\n"+with("first"))
+	if _, err := Check(t.Context(), two, Options{}); err != nil {
+		t.Errorf("a plan of two documents: %v", err)
+	}
+	_, err := Models(t.Context(), two, filepath.Join(dir, "two"), Options{})
+	if !errors.Is(err, ErrRecipe) || !strings.Contains(err.Error(), file+" are of "+nano+"sums, not of first") {
+		t.Errorf("two documents: %v", err)
+	}
+
+	adapter := filepath.Join(dir, "adapter")
+	if err := os.Mkdir(adapter, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(adapter, "adapter_config.json"), []byte(`{"peft_type": "LORA", "r": 1, `+
+		`"lora_alpha": 1, "target_modules": ["o_proj"], "fan_in_fan_out": false, "bias": "none"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, ok := open(t, nano+"news/model.safetensors").Info("model.layers.0.self_attn.o_proj.weight")
+	if !ok {
+		t.Fatal("no o_proj")
+	}
+	const module = "base_model.model.model.layers.0.self_attn.o_proj."
+	w, err := safetensors.Create(filepath.Join(adapter, "adapter_model.safetensors"), []safetensors.Info{
+		{Name: module + "lora_A.weight", DType: safetensors.F32, Shape: []int64{1, info.Shape[1]}},
+		{Name: module + "lora_B.weight", DType: safetensors.F32, Shape: []int64{info.Shape[0], 1}},
+	}, nil, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	err = errors.Join(w.WriteTensor(module+"lora_A.weight", make([]byte, 4*info.Shape[1])),
+		w.WriteTensor(module+"lora_B.weight", make([]byte, 4*info.Shape[0])), w.Finish())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s, err := Check(t.Context(), parse(t, with(nano+"news+"+adapter)), Options{})
+	if err != nil || !slices.ContainsFunc(s.Warnings, func(text string) bool {
+		return strings.Contains(text, file+" are of "+nano+"news+"+adapter+" is not checked")
+	}) {
+		t.Errorf("an adapter: %v, %q", err, s.Warnings)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -445,7 +447,19 @@ func TestLikelySchemes(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := SchemeByName("x"); strings.Contains(err.Error(), "did you mean") {
+	if _, err := SchemeByName("x"); strings.Contains(err.Error(), "did you mean") || failure.Hint(err) != "" {
 		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"AWQ", "hqq", "nf4", "GGUF", "4bit", "int4", "Q4", "8bit", "int8", "q8"} {
+		_, err := SchemeByName(name)
+		hint := failure.Hint(err)
+		if !errors.Is(err, ErrScheme) || hint == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, m := range regexp.MustCompile(`--to (\S+?),? `).FindAllStringSubmatch(hint+" ", -1) {
+			if _, err := SchemeByName(m[1]); err != nil {
+				t.Errorf("the hint of %s: %v", name, err)
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/quantize/internal/typemix"
 )
 
@@ -167,7 +168,27 @@ func SchemeByName(name string) (Scheme, error) {
 			return s, nil
 		}
 	}
-	return Scheme{}, fmt.Errorf("%w %q%s; known: %s", ErrScheme, name, likely(name), strings.Join(SchemeNames(), ", "))
+	return Scheme{}, elsewhere(name,
+		fmt.Errorf("%w %q%s; known: %s", ErrScheme, name, likely(name), strings.Join(SchemeNames(), ", ")))
+}
+
+// elsewhere gives an error about a name the hint that other tools' names for formats, or for how they round, need.
+func elsewhere(name string, err error) error {
+	switch strings.ToLower(name) {
+	case "awq":
+		return failure.Hinted(err, "AWQ is a way of rounding: --to w4a16 --method awq --calib FILE")
+	case "hqq":
+		return failure.Hinted(err, "HQQ is a way of rounding: --to w4a16 --method hqq")
+	case "nf4":
+		return failure.Hinted(err, "bitsandbytes' formats are read alone; 4 bits are --to w4a16 for a folder")
+	case "gguf":
+		return failure.Hinted(err, "a file is called for by its type: --to q4_k_m --out model.gguf")
+	case "4bit", "int4", "q4":
+		return failure.Hinted(err, "4 bits are --to w4a16 for a folder, and --to q4_k_m for a GGUF file")
+	case "8bit", "int8", "q8":
+		return failure.Hinted(err, "8 bits are --to w8a16 for a folder, and --to q8_0 for a GGUF file")
+	}
+	return err
 }
 
 // likely asks whether a scheme was meant whose name is in other letters or longer.

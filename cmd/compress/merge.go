@@ -95,7 +95,8 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 		Long: "Runs a model on text and writes what two merge methods weight its parameters by: the diagonal " +
 			"Fisher information (mean squared gradients of the loss) for fisher, the Gram matrices of the " +
 			"inputs of its linear layers for regmean, or both in one file, which either method takes. A recipe " +
-			"names the file as the model's parameter fisher or gram.\n\n" +
+			"names the file as the model's parameter fisher or gram; a merge that weighs another model by it is " +
+			"refused.\n\n" +
 			"With --kind regmean++, the models of a merge are given together, with a text for each: their layers " +
 			"are merged one after the other, and each layer's inputs are those that the merged layers below it " +
 			"give. --out is then a folder with a file for each model, for a recipe by regmean whose alpha is " +

@@ -90,3 +90,33 @@ func TestOthers(t *testing.T) {
 		t.Error("marked without a mark")
 	}
 }
+
+// TestUnmarshal: a value of another type is named as the text has it, and other errors stay.
+func TestUnmarshal(t *testing.T) {
+	var v struct {
+		Bits  int      `json:"bits"`
+		On    bool     `json:"on"`
+		Name  *string  `json:"name"`
+		Names []string `json:"names"`
+		Inner struct {
+			Size int `json:"size"`
+		} `json:"inner"`
+	}
+	for text, want := range map[string]string{
+		`{"bits": "four"}`:        "bits: a string, where a whole number is expected",
+		`{"bits": 4.5}`:           "bits: 4.5, where a whole number is expected",
+		`{"on": 1}`:               "on: a number, where true or false is expected",
+		`{"name": {}}`:            "name: an object, where a string is expected",
+		`{"names": true}`:         "names: true or false, where a list is expected",
+		`{"inner": {"size": []}}`: "inner.size: a list, where a whole number is expected",
+		`[]`:                      "a list, where an object is expected",
+		`{`:                       "unexpected end of JSON input",
+	} {
+		if err := Unmarshal([]byte(text), &v); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if err := Unmarshal([]byte(`{"bits": 4}`), &v); err != nil || v.Bits != 4 {
+		t.Error(v.Bits, err)
+	}
+}

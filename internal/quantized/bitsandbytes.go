@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -96,7 +97,7 @@ func readState(w *stored, ending string) (state, error) {
 	if len(p.data) > maxState {
 		return state{}, fmt.Errorf("%w: %d bytes", ErrState, len(p.data))
 	}
-	if err := decode(p.data, &text); err != nil {
+	if err := failure.Unmarshal(p.data, &text); err != nil {
 		return state{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
 

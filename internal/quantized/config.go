@@ -2,13 +2,13 @@ package quantized
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // Scheme is how one matrix is quantised, as far as its tensors do not say it themselves.
@@ -61,7 +61,7 @@ func ParseConfig(text []byte) (*Config, error) {
 		Load4Bit bool   `json:"load_in_4bit"`
 		Load8Bit bool   `json:"load_in_8bit"`
 	}
-	if err := decode(text, &head); err != nil {
+	if err := failure.Unmarshal(text, &head); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if head.Method == "" && (head.Load4Bit || head.Load8Bit) {
@@ -79,40 +79,6 @@ func ParseConfig(text []byte) (*Config, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, head.Method, err)
 	}
 	return c, nil
-}
-
-// decode reads JSON; the error about a value of another type is in the terms of the file.
-func decode(text []byte, into any) error {
-	err := json.Unmarshal(text, into)
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	if !ok {
-		return err
-	}
-
-	have := map[string]string{"array": "a list", "object": "an object", "bool": "true or false"}[wrong.Value]
-	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok {
-		have = number
-	} else if have == "" {
-		have = "a " + wrong.Value
-	}
-
-	want := "a whole number"
-	switch wrong.Type.Kind() {
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.String:
-		want = "a string"
-	case reflect.Slice:
-		want = "a list"
-	case reflect.Map, reflect.Struct:
-		want = "an object"
-	}
-
-	place := ""
-	if wrong.Field != "" {
-		place = wrong.Field + ": "
-	}
-	return fmt.Errorf("%s%.40s, where %s is expected", place, have, want)
 }
 
 // Scheme is how a matrix is quantised; name is that of its module, without ".weight".
@@ -165,7 +131,7 @@ func (c *Config) compressedTensors(text []byte) error {
 			Format  string      `json:"format"`
 		} `json:"config_groups"`
 	}
-	if err := decode(text, &file); err != nil {
+	if err := failure.Unmarshal(text, &file); err != nil {
 		return err
 	}
 
@@ -251,7 +217,7 @@ func (c *Config) gptq(text []byte) error {
 		Marlin  bool                       `json:"is_marlin_format"` // as AutoGPTQ said it first
 		Dynamic map[string]json.RawMessage `json:"dynamic"`
 	}
-	if err := decode(text, &file); err != nil {
+	if err := failure.Unmarshal(text, &file); err != nil {
 		return err
 	}
 
@@ -280,7 +246,7 @@ func (c *Config) gptq(text []byte) error {
 			Bits  int `json:"bits"`
 			Group int `json:"group_size"`
 		}{file.Bits, file.Group}
-		if err := decode(file.Dynamic[key], &change); err != nil {
+		if err := failure.Unmarshal(file.Dynamic[key], &change); err != nil {
 			return fmt.Errorf("dynamic %q: %w", key, err)
 		}
 
@@ -303,7 +269,7 @@ func (c *Config) awq(text []byte) error {
 		Group   int    `json:"group_size"`
 		Version string `json:"version"`
 	}
-	if err := decode(text, &file); err != nil {
+	if err := failure.Unmarshal(text, &file); err != nil {
 		return err
 	}
 	if v := strings.ToLower(file.Version); v != "" && v != "gemm" {
@@ -328,7 +294,7 @@ func (c *Config) fp8(text []byte) error {
 	var file struct {
 		Block []int `json:"weight_block_size"`
 	}
-	if err := decode(text, &file); err != nil {
+	if err := failure.Unmarshal(text, &file); err != nil {
 		return err
 	}
 

@@ -16,10 +16,11 @@
 //
 //	.jsonl .ndjson   one record a line (below); blank lines are skipped and counted
 //	.safetensors     token ids: an I64 or I32 tensor [n, t] (or [t]) called calib_ids, input_ids or eval_ids
-//	.json            token ids, if it begins with "[[": an array of arrays; otherwise records, one a line
+//	.json            token ids, if it begins with "[[": an array of arrays; otherwise records, in a list or
+//	                 one a line
 //	.parquet         records, one a row
-//	a folder         the records of its .jsonl and .parquet files, in the order of their names, or where it has no
-//	                 such files its .txt files, each a record; so is a pattern such as data/train-*.parquet
+//	a folder         the records of its .jsonl, .json and .parquet files, in the order of their names, or where it
+//	                 has no such files its .txt files, each a record; so is a pattern such as data/train-*.parquet
 //	anything else    plain text
 //
 // A record is a JSON string, or an object with one of

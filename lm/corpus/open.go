@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -53,10 +54,11 @@ func temporary() (*File, error) {
 	return &File{File: f, release: release}, nil
 }
 
-// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files or else of plain texts,
-// and of the files that a pattern such as data/train-*.parquet fits, it gives the records, file after file in the order
-// of their names; a plain text is one record. The errors wrap [ErrOptions], [ErrEmpty], [ErrUTF8], [ErrTooLarge], those
-// of reading Parquet, or are of the operating system.
+// Open opens a data file for reading. Of a Parquet file, of a JSON file that is one list of records, of a folder of
+// such and JSONL files or else of plain texts, and of the files that a pattern such as data/train-*.parquet fits, it
+// gives the records, file after file in the order of their names; a plain text is one record. The errors wrap
+// [ErrOptions], [ErrEmpty], [ErrRecord], [ErrUTF8], [ErrTooLarge], those of reading Parquet, or are of the operating
+// system.
 func Open(path string) (*File, error) {
 	files, err := parts(path)
 	if err != nil {
@@ -106,8 +108,33 @@ func parts(path string) ([]string, error) {
 		return folder(path)
 	case ending(path) == ".parquet":
 		return []string{path}, nil
+	case ending(path) == ".json" && st.Mode().IsRegular(): // what cannot be read twice is not looked into
+		is, err := list(path)
+		if err != nil || !is {
+			return nil, err
+		}
+		return []string{path}, nil
 	}
 	return nil, nil
+}
+
+// list says whether a JSON file is one list of records, as Alpaca and ShareGPT are distributed.
+func list(path string) (bool, error) {
+	r, done, err := unpacked(path)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return beginsList(r), nil
+}
+
+// beginsList says whether a list of objects or strings comes next, which is left to be read. What cannot be read is
+// none: whoever reads it says why.
+func beginsList(r *bufio.Reader) bool {
+	head, _ := r.Peek(4096)
+	inside, ok := bytes.CutPrefix(bytes.TrimSpace(head), []byte("["))
+	inside = bytes.TrimSpace(inside)
+	return ok && len(inside) > 0 && (inside[0] == '{' || inside[0] == '"')
 }
 
 // ending is the ending of a name by which its format is known.
@@ -191,29 +218,16 @@ func appendLines(w io.Writer, name string) error {
 		return fmt.Errorf("%w: of several files, only .jsonl, .parquet and .txt files are read", ErrOptions)
 	}
 
-	f, err := safefile.Open(name)
+	b, done, err := unpacked(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-
-	var r io.Reader = f
-	if strings.HasSuffix(strings.ToLower(name), ".gz") {
-		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
-		if err != nil {
-			return err
-		}
-		r = &bounded{r: z, left: maxUnpacked}
-	}
-
-	b := bufio.NewReaderSize(r, 1<<18)
-	if head, err := b.Peek(3); err == nil && string(head) == "\ufeff" {
-		if _, err := b.Discard(3); err != nil {
-			return err
-		}
-	}
+	defer done()
 	if end == ".txt" {
 		return appendText(w, b)
+	}
+	if end == ".json" && beginsList(b) {
+		return appendList(w, b)
 	}
 	last := &ends{w: w}
 	if _, err := io.Copy(last, b); err != nil || last.byte == '\n' {
@@ -221,6 +235,78 @@ func appendLines(w io.Writer, name string) error {
 	}
 	_, err = io.WriteString(w, "\n")
 	return err
+}
+
+// unpacked opens a file to be read from its beginning, unpacked where its name says that it is packed, and without a
+// byte order mark.
+func unpacked(name string) (b *bufio.Reader, done func(), err error) {
+	f, err := safefile.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	var r io.Reader = f
+	if strings.HasSuffix(strings.ToLower(name), ".gz") {
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
+		if err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+		r = &bounded{r: z, left: maxUnpacked}
+	}
+
+	b = bufio.NewReaderSize(r, 1<<18)
+	if head, err := b.Peek(3); err == nil && string(head) == "\ufeff" {
+		if _, err := b.Discard(3); err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+	}
+	return b, func() { f.Close() }, nil
+}
+
+// appendList writes the elements of a JSON list, each on one line.
+func appendList(w io.Writer, r io.Reader) error {
+	// A record more than the decoder may have read ahead.
+	part := &io.LimitedReader{R: r}
+	d := json.NewDecoder(part)
+	var line bytes.Buffer
+
+	part.N = maxRecord
+	if _, err := d.Token(); err != nil { // the bracket
+		return fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	for n := 1; ; n++ {
+		part.N = maxRecord
+		more := d.More()
+		var record json.RawMessage
+		var err error
+		if more {
+			err = d.Decode(&record)
+		} else {
+			_, err = d.Token()
+		}
+		switch {
+		case err != nil && part.N == 0:
+			return fmt.Errorf("record %d: %w: more than %d bytes", n, ErrTooLarge, maxRecord)
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return fmt.Errorf("record %d: %w: the list ends in the middle; is the file whole?", n, ErrRecord)
+		case err != nil:
+			return fmt.Errorf("record %d: %w: %w", n, ErrRecord, err)
+		case !more:
+			if _, err := d.Token(); !errors.Is(err, io.EOF) {
+				return fmt.Errorf("%w: more after the end of the list", ErrRecord)
+			}
+			return nil
+		}
+
+		line.Reset()
+		if err := json.Compact(&line, record); err != nil {
+			return fmt.Errorf("record %d: %w: %w", n, ErrRecord, err)
+		}
+		line.WriteByte('\n')
+		if _, err := w.Write(line.Bytes()); err != nil {
+			return err
+		}
+	}
 }
 
 // appendText writes a plain text as one record, and an empty one as none.

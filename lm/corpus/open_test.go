@@ -99,6 +99,52 @@ func TestFolderOfTexts(t *testing.T) {
 	}
 }
 
+// TestList: a JSON file may hold its records as one list, however it is laid out, alone, packed or among others; and
+// what is wrong with such a list is said with the record's number.
+func TestList(t *testing.T) {
+	const alpaca = "\ufeff[\n  {\n    \"instruction\": \"add\", \"input\": \"1 [and] 2\",\n" +
+		"    \"output\": \"3\"\n  },\n  \"a\\n{text\"\n]\n"
+	want := []string{"user: add\n\n1 [and] 2\nassistant: 3", "a\n{text"}
+	dir := place(t, map[string]string{"b.json": alpaca, "a.jsonl": "\"first\"\n"})
+	if got, err := read(filepath.Join(dir, "b.json")); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := read(dir); err != nil || !slices.Equal(got, append([]string{"first"}, want...)) {
+		t.Errorf("among others: %q, %v", got, err)
+	}
+
+	f, err := os.Create(filepath.Join(dir, "c.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	if _, err := z.Write([]byte(alpaca)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(f.Name()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("packed: %q, %v", got, err)
+	}
+
+	for text, want := range map[string]string{
+		`[{"text": "a"}, {"text": "b"`:  "x.json: record 2: bad record: the list ends in the middle",
+		`[{"text": "a"}`:                "x.json: record 2: bad record: the list ends in the middle",
+		`[{"text": "a"} {"text": "b"}]`: "x.json: record 2: bad record: expected comma",
+		`[{"text": "a"}] [1]`:           "x.json: bad record: more after the end of the list",
+		`[{"text": "a"}, 7]`:            "x.json: line 2: bad record: starts with '7'",
+		`[{"text": "a"}, {"txt": "b"}]`: "x.json: line 2: bad record: none of the keys",
+		`[{"text": 5}]`:                 "x.json: line 1: bad record: text: a number, where a string is expected",
+		"[\"a\xff\"]":                   "x.json: line 1: not valid UTF-8 at byte 2",
+	} {
+		_, err := read(filepath.Join(place(t, map[string]string{"x.json": text}), "x.json"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
 func TestFoldersThatCannotBe(t *testing.T) {
 	for want, files := range map[string]map[string]string{

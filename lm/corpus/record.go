@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // maxRecord bounds a line of a JSONL file.
@@ -205,7 +207,7 @@ func (m *message) text() (string, error) {
 
 // decode reads exactly one JSON value.
 func decode(line []byte, v any) error {
-	if err := json.Unmarshal(line, v); err != nil {
+	if err := failure.Unmarshal(line, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	return nil

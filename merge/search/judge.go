@@ -142,7 +142,9 @@ func (j *Judge) onDisk(ctx context.Context, r merge.Recipe) (_ float64, err erro
 
 // inMemory merges a candidate over the one before it and measures it.
 func (j *Judge) inMemory(ctx context.Context, r job.Recipe) (_ float64, err error) {
-	w, err := job.Open(ctx, r, r.Docs[0], nil, job.Options(j.o.Merge.Job()))
+	options := job.Options(j.o.Merge.Job())
+	options.KnownOwners = true // the plan of the search has found it
+	w, err := job.Open(ctx, r, r.Docs[0], nil, options)
 	if err != nil {
 		return 0, own(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -206,7 +207,7 @@ func (r *reader) record(line []byte) error {
 
 	var text string
 	if line[0] == '"' {
-		if err := json.Unmarshal(line, &text); err != nil {
+		if err := failure.Unmarshal(line, &text); err != nil {
 			return fmt.Errorf("%w: %w", corpus.ErrRecord, err)
 		}
 		return r.addText(text)
@@ -219,7 +220,7 @@ func (r *reader) record(line []byte) error {
 		Messages   json.RawMessage `json:"messages"`
 	}
 
-	if err := json.Unmarshal(line, &rec); err != nil {
+	if err := failure.Unmarshal(line, &rec); err != nil {
 		return fmt.Errorf("%w: %w", corpus.ErrRecord, err)
 	}
 
@@ -403,7 +404,7 @@ func parseMessages(raw json.RawMessage) ([]Message, error) {
 		Content json.RawMessage `json:"content"`
 	}
 
-	if err := json.Unmarshal(raw, &turns); err != nil {
+	if err := failure.Unmarshal(raw, &turns); err != nil {
 		return nil, fmt.Errorf("%w: messages: %w", corpus.ErrRecord, err)
 	}
 

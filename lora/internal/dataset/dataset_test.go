@@ -116,6 +116,16 @@ func TestForeignForms(t *testing.T) {
 		}
 	}
 
+	list := "[" + strings.ReplaceAll(strings.TrimSpace(alpaca+share), "\n", ",\n ") + "]\n"
+	all, counts, err := read(t, tok, "x.json", list, Options{Chat: chat})
+	if err != nil || counts.Records != 2 || !slices.EqualFunc(all.IDs, w.IDs, slices.Equal) {
+		t.Errorf("one list: %v, %v", counts, err)
+	}
+	_, _, err = read(t, tok, "x.jsonl", strings.ReplaceAll(list, "\n", ""), Options{Chat: chat})
+	if err == nil || !strings.HasSuffix(err.Error(), "line 1: bad record: a list, where an object is expected") {
+		t.Errorf("a list that is called lines: %v", err)
+	}
+
 	w, _, err = read(t, tok, "x.jsonl", alpaca, Options{})
 	if err != nil || strings.TrimSpace(counted(tok, w, 0)) != "two three" ||
 		!strings.Contains(tok.Decode(w.IDs[0], true), "Say two.\n\nNow.\n\ntwo") {

@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -41,13 +39,9 @@ type Options struct {
 	RandomTies     bool           // random numbers, not indices, decide which of equal elements stay at a threshold
 	KeepZeros      bool           // elements that are 0 in the base, or the first model, stay 0
 	Device         kernels.Device // nil: the CPU
+	KnownOwners    bool           // that files of statistics are of the models that they weigh was found before
+	Outlined       bool           // what earlier documents make is there without its values
 }
-
-// A file of statistics may hold those of several methods.
-const (
-	BothStatistics = "fisher+gram" // what the file says it holds
-	GramPrefix     = "gram:"       // of the names of Gram matrices in it
-)
 
 // DType is the type that an option names, 0 if the recipe decides.
 func DType(name string) (safetensors.DType, error) {
@@ -97,7 +91,8 @@ type Work struct {
 
 	words *vocab.Vocabulary // nil: tokenizer files are copied
 	stats map[string]*safetensors.File
-	away  kernels.Device // that merges instead of the CPU; nil: none
+	empty map[string]bool // folders whose tensors have no values yet
+	away  kernels.Device  // that merges instead of the CPU; nil: none
 }
 
 // Mediated is how reports describe mediate, and that its tensors have a base.
@@ -112,7 +107,12 @@ func Open(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]
 	w := &Work{
 		Recipe: r, Doc: doc, Options: o, Method: Mediated, away: stream.Away(o.Device),
 		Models: map[recipe.Ref]*input.Model{}, Folders: map[recipe.Ref]string{},
-		stats: map[string]*safetensors.File{},
+		stats: map[string]*safetensors.File{}, empty: map[string]bool{},
+	}
+	if o.Outlined {
+		for _, dir := range named {
+			w.empty[dir] = true
+		}
 	}
 
 	if doc.Mediate == nil {
@@ -154,7 +154,10 @@ func (w *Work) resolve(ctx context.Context, named map[string]string) error {
 
 	input.Lay(w.Plan, w.Models, w.Doc.Mediate != nil)
 	w.Warnings = slices.Clone(w.Plan.Warnings)
-	return Faulty(w.readVocabulary())
+	if err := Faulty(w.readVocabulary()); err != nil {
+		return err
+	}
+	return w.ownStatistics(ctx)
 }
 
 // open opens every model that the document mentions.
@@ -193,15 +196,6 @@ func (w *Work) Close() error {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// StatisticsFiles lists the paths of the files of statistics that the methods have read so far.
-func (w *Work) StatisticsFiles() (paths []string) {
-	for _, f := range w.stats {
-		paths = append(paths, f.Path())
-	}
-	slices.Sort(paths)
-	return paths
 }
 
 // Engine is how the engine is to run.
@@ -431,86 +425,4 @@ func (w *Work) Source(it *stream.Item, t *plan.Tensor, s *plan.TensorSource) (st
 
 	return nil, fmt.Errorf("tensor %q of %s has shape %v, the output's is %v: %w", s.Info.Name, w.Plan.Models[s.Model],
 		s.Info.Shape, t.Shape, method.ErrShape)
-}
-
-// statistics finds what an input's file of statistics says about a tensor.
-func (w *Work) statistics(m *method.Method, it *stream.Item, in *method.Input, s *plan.TensorSource) error {
-	if m.Stat == "" {
-		return nil
-	}
-
-	f, err := w.statFile(s.Params.Text(m.Stat))
-	if err != nil {
-		return err
-	}
-
-	name := s.Info.Name
-	if m.Stat == "gram" && f.Metadata()["statistic"] == BothStatistics {
-		name = GramPrefix + name
-	}
-	info, ok := f.Info(name)
-	if !ok {
-		it.Stat = append(it.Stat, nil)
-		return nil
-	}
-
-	data, err := f.Bytes(info.Name)
-	if err != nil {
-		return err
-	}
-
-	// a failing release costs memory alone
-	src, err := stream.NewMapped(data, info.DType, 0, func() { _ = f.Release(info.Name) })
-	if err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", f.Path(), info.Name, err)
-	}
-
-	in.Stat = info.Shape
-	it.Stat = append(it.Stat, checked{src, f.Path(), info.Name, m.Stat == "fisher"})
-	return nil
-}
-
-// errStatistics: what a file of statistics holds cannot have been measured.
-var errStatistics = errors.New("bad statistics")
-
-// checked is a tensor of statistics of which no value is NaN or infinite, nor below zero where it has squares.
-type checked struct {
-	stream.Source
-	path, name string
-	squares    bool
-}
-
-// Read implements [stream.Source].
-func (c checked) Read(dst []float32, off int64) error {
-	if err := c.Source.Read(dst, off); err != nil {
-		return err
-	}
-	for i, v := range dst {
-		switch {
-		case math.IsNaN(float64(v)) || math.IsInf(float64(v), 0):
-			return fmt.Errorf("%w: %s: tensor %q: element %d is %g", errStatistics, c.path, c.name, off+int64(i), v)
-		case c.squares && v < 0:
-			return fmt.Errorf("%w: %s: tensor %q: element %d is %g, and Fisher information is never below zero",
-				errStatistics, c.path, c.name, off+int64(i), v)
-		}
-	}
-	return nil
-}
-
-// statFile opens a file of statistics once; paths are tried as they are, then from the recipe.
-func (w *Work) statFile(path string) (*safetensors.File, error) {
-	if f := w.stats[path]; f != nil {
-		return f, nil
-	}
-
-	f, err := safetensors.Open(path)
-	if errors.Is(err, os.ErrNotExist) && !filepath.IsAbs(path) {
-		f, err = safetensors.Open(filepath.Join(filepath.Dir(w.Recipe.Path), path))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("statistics: %w", err)
-	}
-
-	w.stats[path] = f
-	return f, nil
 }

@@ -224,9 +224,11 @@ func (a *App) checkArgs(v Verb) cobra.PositionalArgs {
 
 // wrongCount is the error about too few or too many arguments.
 func (a *App) wrongCount(c *cobra.Command, v Verb, args []string) error {
-	fits := 0
-	for fits < len(args) && v.Args(c, args[:fits]) != nil {
-		fits++
+	fits := len(args) // the most that the verb takes
+	for n := range args {
+		if v.Args(c, args[:n]) == nil {
+			fits = n
+		}
 	}
 
 	count := strconv.Itoa(len(args)) + " arguments are given"

@@ -267,6 +267,12 @@ func TestWrongArguments(t *testing.T) {
 			"compress try: 3 arguments are given, which is too many: compress try MODEL " +
 				"(HINT: did you mean compress try m --place there --data file?)",
 		},
+		{ // an argument that may be left out is still the first of two
+			Verb{Use: "try [MODEL] --data LIST", Args: cobra.MaximumNArgs(1), Habit: []string{"data"}},
+			[]string{"m", "piqa"},
+			"compress try: 2 arguments are given, which is too many: compress try [MODEL] --data LIST " +
+				"(HINT: did you mean compress try m --data piqa?)",
+		},
 		{none, []string{"x"}, "compress try: 1 argument is given, but there is nothing to give: compress try"},
 		{one, []string{"m", "--count", "many"}, `compress try: --count "many": want a whole number`},
 		{
