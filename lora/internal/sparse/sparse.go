@@ -90,6 +90,6 @@ func readable(x kernels.Mat) error {
 	case kernels.F32, kernels.BF16, kernels.F16:
 		return nil
 	}
-	return failure.Hinted(fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base", adapter.ErrUnsupported,
-		x.DType()), "no --base-bits")
+	return failure.Hinted(fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base",
+		adapter.ErrUnsupported, x.DType()), "no --base-bits")
 }

@@ -87,7 +87,8 @@ func TestRefused(t *testing.T) {
 	if err := Clear(x, matrix(kernels.F32, 3, 2, value), 1); !errors.Is(err, adapter.ErrBase) {
 		t.Errorf("other sizes: %v", err)
 	}
-	if _, err := Count(kernels.MatOf(kernels.NewHost(kernels.I32, 6), 2, 3), 1); !errors.Is(err, adapter.ErrUnsupported) {
+	_, err := Count(kernels.MatOf(kernels.NewHost(kernels.I32, 6), 2, 3), 1)
+	if !errors.Is(err, adapter.ErrUnsupported) {
 		t.Errorf("integers: %v", err)
 	}
 }
