@@ -61,7 +61,7 @@ type CompareEvents struct {
 //
 // A run that its method cannot do on this model - an allocation that would have to take more than all of a block, a
 // formula that gives all weights one score - has its reason in Impossible, and the others go on; if that holds for all,
-// the last reason is the error.
+// the reasons are the error.
 //
 // The errors wrap those of [CompareOptions.Check], [ErrOtherComparison], and those of [Check] and [Model] with the
 // target and the method in front.
@@ -91,18 +91,23 @@ func Compare(ctx context.Context, m *lm.Model, calib, test corpus.Windows, list 
 		return nil, err
 	}
 
+	var reasons []error // of runs that are impossible
 	for i := range c.runs {
-		r := &c.runs[i]
-		switch err := c.step(ctx, i); {
-		case err == nil:
-		case impossible(err):
-			c.report.Impossible = append(c.report.Impossible, Impossible{r.Method, r.Target, err.Error()})
-			if len(c.report.Impossible) == len(c.runs) {
-				return nil, fmt.Errorf("%s, %s: %w", r.Target, r.Method, err)
-			}
-		default:
-			return nil, fmt.Errorf("%s, %s: %w", r.Target, r.Method, err)
+		err := c.step(ctx, i)
+		if err == nil {
+			continue
 		}
+
+		r := &c.runs[i]
+		named := fmt.Errorf("%s, %s: %w", r.Target, r.Method, err)
+		if !impossible(err) {
+			return nil, named
+		}
+		c.report.Impossible = append(c.report.Impossible, Impossible{r.Method, r.Target, err.Error()})
+		reasons = append(reasons, named)
+	}
+	if len(reasons) == len(c.runs) {
+		return nil, errors.Join(reasons...)
 	}
 
 	if !o.Keep {

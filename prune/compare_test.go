@@ -135,7 +135,8 @@ func TestCompareImpossible(t *testing.T) {
 	}
 
 	alone := CompareOptions{Dir: dir, Overwrite: true}
-	if _, _, err := compared(t, m, "expr:(W-W)*W", alone); !errors.Is(err, ErrConstant) {
+	if _, _, err := compared(t, m, "expr:(W-W)*W,expr:W-W", alone); !errors.Is(err, ErrConstant) ||
+		!strings.Contains(err.Error(), "2:4, expr:(W-W)*W: ") || !strings.Contains(err.Error(), "2:4, expr:W-W: ") {
 		t.Errorf("none is possible: %v", err)
 	}
 }

@@ -77,12 +77,17 @@ type Impossible struct {
 	Reason string `json:"reason"`
 }
 
-// Targets lists the targets in order.
+// Targets lists the targets in order, those of which no run is possible behind the others.
 func (r *Comparison) Targets() []string {
 	var out []string
 	for i := range r.Runs {
 		if !slices.Contains(out, r.Runs[i].Target) {
 			out = append(out, r.Runs[i].Target)
+		}
+	}
+	for i := range r.Impossible {
+		if !slices.Contains(out, r.Impossible[i].Target) {
+			out = append(out, r.Impossible[i].Target)
 		}
 	}
 	return out
@@ -104,6 +109,9 @@ func (r *Comparison) Of(target string) []*Outcome {
 func (r *Comparison) judge() {
 	for _, target := range r.Targets() {
 		runs := r.Of(target)
+		if len(runs) == 0 {
+			continue
+		}
 		best := slices.MinFunc(runs, func(a, b *Outcome) int { return cmp.Compare(a.NLL, b.NLL) })
 
 		var tests []*stats.Versus

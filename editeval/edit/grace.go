@@ -162,7 +162,11 @@ func (e *Editing) enter(r *Encoded, key, out []float64) ([]Code, error) {
 	fresh := Code{Key: key, Value: e.start(out), Eps: e.hp.Eps, Label: r.Target, Action: "new"}
 	book := e.Codebook()
 	if e.beside != nil && book == nil {
-		return nil, e.other("grace", "")
+		l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
+		if err != nil {
+			return nil, err
+		}
+		return nil, e.other("grace", l.Name)
 	}
 	if book == nil || len(book.codes) == 0 {
 		return []Code{fresh}, nil

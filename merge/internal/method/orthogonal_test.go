@@ -136,7 +136,8 @@ func TestWudiAdapters(t *testing.T) {
 	}
 }
 
-// TestWudiStays: where no model has changed a matrix, it is the base's, by steps and in closed form, damped or not.
+// TestWudiStays: where no model has changed a matrix, it is the base's, and where one has, that model's, by steps and in
+// closed form, damped or not.
 func TestWudiStays(t *testing.T) {
 	for name, params := range map[string]recipe.Values{
 		"wudi": {"iterations": num(3), "rate": num(0.5)}, "wudi_closed": {"damping": num(0)},
@@ -148,6 +149,12 @@ func TestWudiStays(t *testing.T) {
 		}
 		if got := p.solve(t); !slices.Equal(got, p.base) {
 			t.Errorf("%s: models that are the base make %v of %v", name, got, p.base)
+		}
+
+		_, changed, _ := differences(rand.New(rand.NewPCG(1, 2)), 1, 5, 4)
+		p.models[1] = changed[0]
+		if got := p.solve(t); !slices.Equal(got, changed[0]) {
+			t.Errorf("%s: the base and another model make %v of %v", name, got, changed[0])
 		}
 	}
 }

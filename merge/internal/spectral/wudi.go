@@ -49,7 +49,7 @@ func (p Parts) Wudi(o Wudi, s linalg.Solver) error {
 			return err
 		}
 		switch {
-		case w.still(): // all models are the base: there is nowhere to go, and tables over the vocabulary are large
+		case w.still(): // there is nowhere to go, and tables over the vocabulary are large
 		case o.Iterations > 0:
 			err = w.descend(sum, right)
 		default:
@@ -122,14 +122,15 @@ func (w *wudi) collect() error {
 	return nil
 }
 
-// still reports whether no model has changed the matrix.
+// still reports whether no two models have changed the matrix, so that the sum disturbs nobody.
 func (w *wudi) still() bool {
+	changed := 0
 	for _, s := range w.squares {
 		if s != 0 {
-			return false
+			changed++
 		}
 	}
-	return true
+	return changed < 2
 }
 
 // sides are the rows of Στ_j and of R.

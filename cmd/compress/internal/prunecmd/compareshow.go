@@ -50,10 +50,15 @@ func table(r *prune.Comparison) *report.Table {
 				run.Perplexity/r.Dense.Perplexity,
 				difference, interval, p, run.Seconds, cpu)
 		}
+
+		for _, one := range r.Impossible {
+			if one.Target == target {
+				t.Add(target, one.Method, nil, nil, nil, nil, "impossible", nil, nil, nil, nil)
+			}
+		}
 	}
 
 	for _, one := range r.Impossible {
-		t.Add(one.Target, one.Method, nil, nil, nil, nil, "impossible", nil, nil, nil, nil)
 		t.Note += fmt.Sprintf("; %s, %s: impossible: %s", one.Target, one.Method, one.Reason)
 	}
 
@@ -104,6 +109,9 @@ func charts(r *prune.Comparison) []*report.Chart {
 	var out []*report.Chart
 	for _, target := range r.Targets() {
 		runs := r.Of(target)
+		if len(runs) == 0 {
+			continue
+		}
 		if _, err := strconv.ParseFloat(target, 64); err == nil {
 			for _, run := range runs {
 				put(curve, run)

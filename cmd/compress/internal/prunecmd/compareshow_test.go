@@ -45,11 +45,16 @@ func TestShow(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 
-	r.Impossible = []prune.Impossible{{Method: "d", Target: "0.7", Reason: "too much of block 3"}}
+	r.Impossible = []prune.Impossible{
+		{Method: "d", Target: "8:9", Reason: "too much of block 3"}, {Method: "e", Target: "0.5", Reason: "no"},
+	}
 	with := table(r)
-	if len(with.Rows) != 8 || with.Rows[7][6] != "impossible" || !strings.HasSuffix(with.Note,
-		"; 0.7, d: impossible: too much of block 3") {
+	if len(with.Rows) != 9 || with.Rows[4][1] != "e" || with.Rows[8][6] != "impossible" || !strings.HasSuffix(with.Note,
+		"; 8:9, d: impossible: too much of block 3; 0.5, e: impossible: no") {
 		t.Errorf("impossible: %v, %q", with.Rows, with.Note)
+	}
+	if drawn := charts(r); len(drawn) != 2 {
+		t.Errorf("%d charts", len(drawn))
 	}
 
 	var b bytes.Buffer
