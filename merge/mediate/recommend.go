@@ -185,7 +185,7 @@ func (r *Recommendation) decide(o RecommendOptions) {
 		r.Others = []Alternative{wudi}
 	case len(r.Models) > 2:
 		r.take(Alternative{Method: "consensus", Recipe: r.recipe("consensus")}, figures+": a mean would shrink and a "+
-			"sum would mix them; half of the sum is kept where two of them want it, which lost least of thirteen "+
+			"sum would mix them; half of the sum is kept where two of them want it, which lost least of fourteen "+
 			"merges of a real model (docs/evidence/real.md)")
 		r.Others = []Alternative{wudi, opcm}
 	default:
