@@ -136,8 +136,8 @@ func TestWudiAdapters(t *testing.T) {
 	}
 }
 
-// TestWudiStays: where no model has changed a matrix, it is the base's, and where one has, that model's, by steps and in
-// closed form, damped or not.
+// TestWudiStays: where no model has changed a matrix, it is the base's, and where one has, that model's, by steps and
+// in closed form, damped or not.
 func TestWudiStays(t *testing.T) {
 	for name, params := range map[string]recipe.Values{
 		"wudi": {"iterations": num(3), "rate": num(0.5)}, "wudi_closed": {"damping": num(0)},
