@@ -57,7 +57,7 @@ type CompareEvents struct {
 // dense model and gradients are made once, for all runs that ask for them. A finished run is noted in
 // Dir/journal.jsonl; with Resume it is taken from there, contenders may be added, and a kept model whose files have
 // changed since is made again. After an error, what an interrupted run has finished stays for a resumed one where
-// [Resumable] says so. A run in the journal counts for the same model, calibration ids, options and build alone.
+// [Resumable] says so. A run in the journal counts for the same model, calibration ids and options alone.
 //
 // A run that its method cannot do on this model - an allocation that would have to take more than all of a block, a
 // formula that gives all weights one score - has its reason in Impossible, and the others go on; if that holds for all,
