@@ -3,7 +3,8 @@
     python3 compare/bigmodel.py OUT TOKENIZER [LAYERS [HIDDEN [MLP [HEADS]]]]     # 32 4096 11008 32: 13.8 GB
 
 TOKENIZER is a folder whose tokenizer files (and the size of whose vocabulary) are taken over. Weights are normal with a deviation of 0.02, of
-a generator with a fixed seed; numpy is enough. OUT/ids.safetensors has 32 sequences of 512 token ids, for --calib.
+a generator with a fixed seed; numpy is enough. OUT/ids.safetensors has 32 sequences of 512 token ids, for --calib; OUT-lora is a LoRA of rank 16
+on all matrices of the blocks, as PEFT stores it, for fold.
 """
 import json
 import pathlib
@@ -67,6 +68,17 @@ index = {"metadata": {"total_size": total}, "weight_map": {n: f for f, tensors i
     "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}))
 for name in ("tokenizer.json", "tokenizer_config.json"):
     shutil.copy(tokenizer / name, out / name)
+
+# An adapter: names and shapes of the matrices of the blocks, whose order in the file is that of the blocks.
+adapter, rank = out.with_name(out.name + "-lora"), 16
+adapter.mkdir()
+blocks = [(n, shape) for tensors in files.values() for n, shape in tensors if n.endswith("_proj.weight")]
+write(adapter / "adapter_model.safetensors", [
+    (f"base_model.model.{n.removesuffix('.weight')}.lora_{side}.weight", shape)
+    for n, (rows, columns) in blocks for side, shape in (("A", [rank, columns]), ("B", [rows, rank]))])
+(adapter / "adapter_config.json").write_text(json.dumps({
+    "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(out.resolve()), "r": rank, "lora_alpha": 2 * rank, "bias": "none",
+    "target_modules": sorted({n.split(".")[-2] for n, _ in blocks})}))
 
 ids = rng.integers(3, vocab, (32, 512)).astype("<i8")
 head = json.dumps({"input_ids": {"dtype": "I64", "shape": list(ids.shape), "data_offsets": [0, ids.nbytes]}}).encode()

@@ -400,12 +400,13 @@ def speed(b):
 
 def seven(b):
     """7 billion drawn parameters in BF16 through convert, prune, quantise, merge and fold within 24 GiB and 60 GB"""
-    big = b.at("big")
-    if not big.exists():
+    big, adapter = b.at("big"), b.at("big-lora")
+    if not adapter.exists():
+        remove(big)
         subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
 
-    def verb(name, *args):
-        out = b.at("result")
+    def verb(name, *args, file="result"):
+        out = b.at(file)
 
         def run():
             remove(out)
@@ -418,10 +419,12 @@ def seven(b):
     b.once("inspect", lambda: b.compress("inspect", big, "--verify")[0])
     verb("convert to F16", "convert", big, "--dtype", "f16")
     verb("prune by magnitude", "prune", big, "--method", "magnitude", "--sparsity", 0.5)
-    verb("quantise to q4_0", "quantize", big, "--to", "q4_0")
+    verb("quantise to q4_0", "quantize", big, "--to", "q4_0", file="result.gguf")
+    verb("quantise to w4a16", "quantize", big, "--to", "w4a16")
     recipe = b.at("linear.yaml")
     recipe.write_text(f"merge_method: linear\nmodels:\n- {{model: {big}, parameters: {{weight: 0.4}}}}\n- {{model: {big}, parameters: {{weight: 0.6}}}}\ndtype: bfloat16\n")
     verb("merge of two", "merge", recipe)
+    verb("fold", "lora", "fold", big, "--adapter", adapter)
     b.once("storage", lambda: {"read": rate(big)})
     verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors", "--samples", 4, "--seqlen", 512)
 
