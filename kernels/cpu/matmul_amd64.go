@@ -72,7 +72,9 @@ func directAMX(parts, rows int) func(*directArgs) {
 }
 
 var avx2Kernels = kernelSet{
-	exact: tileKernel{rows: 6, cols: 16, depth: 256, wide: true, run: gemmF32AVX2, fetching: gemmF32FetchAVX2},
+	exact: tileKernel{
+		rows: 6, cols: 16, depth: 256, wide: true, flat: true, run: gemmF32AVX2, fetching: gemmF32FetchAVX2,
+	},
 	packA: pack6AVX2, packB: pack8AVX2, packBF16: pack8BF16AVX2, packF16: pack8F16AVX2, group: 8,
 	columns:   columnKernels{columnsF32AVX2, columnsBF16AVX2, columnsF16AVX2},
 	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,

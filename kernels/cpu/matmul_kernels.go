@@ -34,6 +34,7 @@ type tileKernel struct {
 	layout         layout
 	aParts, bParts int  // bfloat16 parts that an operand is split into; 0 for float32
 	wide           bool // pieces of many columns, for panels so narrow that packing them again costs more than sums
+	flat           bool // so few rows that those of dst don't drive each other out of the first-level cache
 	run            func(*tileArgs)
 	fetching       func(*tileArgs) // run, to the same bits, that fetches the next right panel; nil: there is none
 }

@@ -21,8 +21,9 @@ import (
 // A right panel (tens of KB) stays in the first-level cache while all left panels run over it; the left block
 // (pieceSpace) and the sums stay in the second-level cache. A piece packs for itself: reading the operands again is
 // cheaper than writing packed ones beyond the second-level cache and reading those. The sums lie together in memory,
-// because rows of dst that are a power of two apart compete for the same cache lines; they go to dst at the end, and
-// only where one block covers k do kernels write to dst itself.
+// because rows of dst that are a power of two apart compete for the same cache lines, and go to dst at the end. Kernels
+// write to dst itself where one block covers k, or where their tiles have few enough rows and nothing is there to add
+// the sums to.
 //
 // The bounds of pieces depend on the number of threads, the blocks of k do not: every sum is over the same blocks in
 // the same order whatever piece its element is in.
@@ -151,9 +152,11 @@ func (p *panelProduct) prepare(tile *tileKernel, threads int) {
 	}
 }
 
-// goesDirect reports whether kernels are to write to dst itself: where they write every element once.
+// goesDirect reports whether kernels are to write to dst itself: where they write every element once, or add up in dst
+// what they would add up elsewhere, in the same order.
 func (p *panelProduct) goesDirect() bool {
-	return p.k <= p.depth && p.tile.aParts <= 1 && p.o.Bias.IsZero()
+	once := p.k <= p.depth
+	return (once || p.tile.flat && !p.o.Accumulate) && p.tile.aParts <= 1 && p.o.Bias.IsZero()
 }
 
 // count is the number of pieces.
@@ -339,6 +342,7 @@ func (p *panelProduct) multiplyPanels(st *stage, c, q piece, s source, right []u
 		st.args.c = address(p.dst, lo*p.tile.rows, j)
 		st.args.ldc = p.dst.Stride * 4
 		st.args.panels = whole
+		st.args.acc = min(st.k0, 1)
 		if p.o.Accumulate {
 			st.args.acc = 1
 		}
