@@ -70,7 +70,8 @@ func open(j *cli.Job, dir string) (*mediate.Experts, error) {
 		return nil, err
 	}
 	if !mediate.IsFolder(dir) {
-		return nil, fmt.Errorf("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote", dir)
+		return nil, fmt.Errorf("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote",
+			dir)
 	}
 	return mediate.Open(j.Ctx, dir)
 }
