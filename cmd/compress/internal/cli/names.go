@@ -120,7 +120,8 @@ func checkAdapter(path string) error {
 		return nil
 	case models.IsGGUF(path):
 		return fmt.Errorf("%s: a GGUF file, where an adapter is wanted, and it is none (HINT: the folder of an "+
-			"adapter, with adapter_config.json and adapter_model.safetensors, or a GGUF file that llama.cpp takes for --lora)",
+			"adapter, with adapter_config.json and adapter_model.safetensors, or a GGUF file that llama.cpp takes "+
+			"for --lora)",
 			path)
 	}
 	return fmt.Errorf("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with "+
