@@ -52,8 +52,8 @@ func root(a *cli.App) *cobra.Command {
 			"adapters side by side as OpenAI's API does.\n\n" +
 			"It reads mergekit's recipes, PEFT's adapters and lm-evaluation-harness' task files, and what it writes " +
 			"loads in transformers, PEFT and llama.cpp. It is one program that needs no Python, and no network but " +
-			"for pull, and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are " +
-			"complete, and the same command with the same seed gives the same bytes.\n\n" +
+			"for pull, and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they " +
+			"are complete, and the same command with the same seed gives the same bytes.\n\n" +
 			"compress VERB --help explains a verb and its flags; compress demo tries everything in a minute.",
 		Example: "compress prune MODEL --calib text.txt --sparsity 0.5 --ppl test.txt --out pruned\n" +
 			"compress merge recipe.yaml --out merged\n" +
