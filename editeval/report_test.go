@@ -112,6 +112,12 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
+	kept := ModelReport{Rows: []Row{row("", 0, 0.5, 2), row("a", 1, 0.5, 2.001), row("b", 1, 0.51, 2)}}
+	want = "Over all editors and after 1 edit, nothing of these is lost."
+	if got := kept.losses([]string{"facts", "text"}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
 	m.Rows[0].Abilities["facts"] = RowAbility{Metric: "acc", HigherIsBetter: true} // nothing to lose
 	if got := m.losses([]string{"facts"}); got != "" {
 		t.Errorf("%q", got)

@@ -332,8 +332,12 @@ func (m *ModelReport) losses(names []string) string {
 	for _, l := range list {
 		parts = append(parts, l.text)
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0:
 		return ""
+	case list[0].part < 0.005: // less than the figures show
+		return fmt.Sprintf("Over all editors and after %s, nothing of these is lost.",
+			label(m.last()[0].Edits, "edit"))
 	}
 
 	return fmt.Sprintf("Over all editors and after %s, the largest loss first: %s.", label(m.last()[0].Edits, "edit"),

@@ -76,7 +76,7 @@ func contents(dir string) (string, error) {
 }
 
 // errFile: what is named as an adapter is a file that is none.
-var errFile = failure.Misuse("a file, where an adapter is wanted",
+var errFile = failure.New("a file, where an adapter is wanted",
 	"give the folder of an adapter, with adapter_config.json and adapter_model.safetensors, or a .gguf file")
 
 // load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base

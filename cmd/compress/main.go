@@ -44,15 +44,16 @@ func ends() []os.Signal {
 func root(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compress",
-		Short: "Prune, merge, adapt, edit and evaluate language models",
+		Short: "Prune, quantise, merge, adapt, edit, measure and serve language models",
 		Long: "compress works on language models in the Hugging Face layout (folders with safetensors files, " +
-			"quantised ones too) and in GGUF files: it sets weights to zero (pruning), merges models, trains and " +
-			"merges LoRA adapters, changes single facts, and measures what each of these costs in perplexity and " +
-			"on benchmark tasks.\n\n" +
+			"quantised ones too) and in GGUF files: it makes them smaller (fewer bits, weights set to zero, whole " +
+			"layers or neurons left out), merges them, trains adapters such as LoRA, changes single facts, and " +
+			"measures what each of these costs in perplexity and on benchmark tasks. It also serves models and " +
+			"adapters side by side as OpenAI's API does.\n\n" +
 			"It reads mergekit's recipes, PEFT's adapters and lm-evaluation-harness' task files, and what it writes " +
-			"loads in transformers and PEFT. It is one program that needs no Python, and no network but for pull, " +
-			"and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are " +
-			"complete, and the same command with the same seed gives the same bytes.\n\n" +
+			"loads in transformers, PEFT and llama.cpp. It is one program that needs no Python, and no network but " +
+			"for pull, and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they " +
+			"are complete, and the same command with the same seed gives the same bytes.\n\n" +
 			"compress VERB --help explains a verb and its flags; compress demo tries everything in a minute.",
 		Example: "compress prune MODEL --calib text.txt --sparsity 0.5 --ppl test.txt --out pruned\n" +
 			"compress merge recipe.yaml --out merged\n" +

@@ -130,6 +130,7 @@ func TestTutorials(t *testing.T) {
 					continue
 				}
 				out := shell(t, dir, c.line)
+				t.Logf("$ %s\n%s", c.line, out) // the figures, which the test does not compare
 				if *rewrite {
 					l.text = strings.Replace(l.text, "\n$ "+c.line+"\n"+c.want, "\n$ "+c.line+"\n"+out, 1)
 					continue

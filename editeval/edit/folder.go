@@ -23,7 +23,7 @@ import (
 // Ways in which the edits of a folder can fail, besides those of the package and those of package lm.
 var (
 	// ErrUnfinished: beside the output lies the log of an interrupted run.
-	ErrUnfinished = failure.New("it holds an unfinished run", "--resume continues it, --overwrite starts over")
+	ErrUnfinished = failure.Misuse("it holds an unfinished run", "--resume continues it, --overwrite starts over")
 	// ErrSteps: an edited model has no such state to go back to.
 	ErrSteps = failure.Misuse("no such state of the edits", "")
 	// ErrNothing: every optimisation diverged, so that there is nothing to write.

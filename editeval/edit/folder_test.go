@@ -94,7 +94,7 @@ func TestFolderResumes(t *testing.T) {
 
 		o.Resume = false
 		o.Progress = nil
-		if _, err := applied(t, t.Context(), set, o); !errors.Is(err, ErrUnfinished) {
+		if _, err := applied(t, t.Context(), set, o); !errors.Is(err, ErrUnfinished) || !failure.IsUsage(err) {
 			t.Errorf("without Resume: %v", err)
 		}
 		o.Resume = true

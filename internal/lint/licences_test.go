@@ -53,7 +53,7 @@ const rule = "==================================================================
 // program compress.
 func TestLibraryModules(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./lm",
-		"./prune", "./merge", "./lora", "./editeval")
+		"./prune", "./merge", "./lora", "./editeval", "./kernels/device")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
@@ -61,8 +61,8 @@ func TestLibraryModules(t *testing.T) {
 	}
 	got := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
 	want := []string{
-		"github.com/goccy/go-yaml", "github.com/klauspost/compress", "golang.org/x/sync", "golang.org/x/sys",
-		"golang.org/x/text",
+		"github.com/ebitengine/purego", "github.com/goccy/go-yaml", "github.com/klauspost/compress",
+		"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/text",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the library needs %q, README.md speaks of %q", got, want)

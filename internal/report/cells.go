@@ -23,7 +23,8 @@ func (c *Chart) cells(f frame) string {
 		names[i] = s.Name
 	}
 
-	g := min(gutter(names, f.w), max(f.w*0.25, 90))
+	// Names have a quarter of the width, or what large cells leave of it.
+	g := min(gutter(names, f.w), max(f.w*0.25, 90, f.w-6-mostCell*float64(len(c.Labels))))
 	names = clip(names, g-8)
 	side := min(mostCell, max(leastCell, math.Floor(2*(f.w-g-6)/float64(max(1, len(c.Labels))))/2))
 	width := max(f.w, g+side*float64(len(c.Labels))+6)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -57,7 +58,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"draw":    func(c *Chart, columns int) template.HTML { return template.HTML(c.in(columns)) },
 	"key":     func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
 	"legend":  func(c *Chart) bool { return !c.grid() && len(c.Series) > 1 },
-	"map":     (*Chart).grid,
+	"map":     (*Chart).row,
+	"flags":   flags,
 	"wide":    func(f []Fact) bool { return slices.ContainsFunc(f, func(f Fact) bool { return f.Note != "" }) },
 	"many":    func(s []Section) bool { return len(s) >= manySections },
 	"columns": columns,
@@ -69,11 +71,25 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 // grid tells the maps, whose series are rows with names.
 func (c *Chart) grid() bool { return c.Kind == Heat || c.Kind == Cells }
 
+// row tells the charts that have the width of a page: maps, unless they are of few columns.
+func (c *Chart) row() bool { return c.grid() && !(c.Kind == Cells && len(c.Labels) <= fewCells) }
+
+// fewCells are so few columns of [Cells] that several drawings have room beside each other.
+const fewCells = 8
+
+// flagWord is a flag of the command line in a text.
+var flagWord = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+
+// flags is a text whose flags are not broken into lines.
+func flags(text string) template.HTML {
+	return template.HTML(flagWord.ReplaceAllString(template.HTMLEscapeString(text), `<span class="flag">$0</span>`))
+}
+
 // columns is how many drawings stand side by side in a section, so that they fill its width.
 func columns(list []*Chart) int {
 	n := 0
 	for _, c := range list {
-		if !c.grid() && !c.Wide {
+		if !c.row() && !c.Wide {
 			n++
 		}
 	}

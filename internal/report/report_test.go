@@ -249,13 +249,33 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestClasses: numbers and intervals are set as figures, in lines that are not broken.
+// TestClasses: numbers and intervals are set as figures, in lines that are not broken; sentences may be.
 func TestClasses(t *testing.T) {
-	tab := &report.Table{Columns: report.Columns("task", "accuracy|%.2f", "95 %", "mark")}
-	tab.Add("facts", 0.5, "-0.10 to +0.20", "1.2 *")
-	tab.Add("sums", 0.6, "", "none")
-	if got := tab.Classes(); !slices.Equal(got, []string{"", "num", "fig", ""}) {
+	tab := &report.Table{Columns: report.Columns("task", "accuracy|%.2f", "95 %", "mark", "why")}
+	tab.Add("facts", 0.5, "-0.10 to +0.20", "1.2 *", "")
+	tab.Add("sums", 0.6, "", "none", "the model has seen no sums of this length before")
+	if got := tab.Classes(); !slices.Equal(got, []string{"", "num", "fig", "", "text"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestSmallMaps: maps of few columns stand beside each other, others have the width of the page; a flag in a text is
+// set so that no line ends within it.
+func TestSmallMaps(t *testing.T) {
+	for columns, broad := range map[int]bool{4: false, 30: true} {
+		c := &report.Chart{Title: "t", Kind: report.Cells, Labels: layers(columns), Note: "see --density <x>"}
+		p := &report.Page{Sections: []report.Section{{Charts: []*report.Chart{c, c}}}}
+		var b bytes.Buffer
+		if err := p.HTML(&b); err != nil {
+			t.Fatal(err)
+		}
+		page := b.String()
+		if strings.Contains(page, `class="map"`) != broad || strings.Contains(page, `class="charts two"`) == broad {
+			t.Errorf("%d columns: %s", columns, page[strings.Index(page, "<main>"):])
+		}
+		if want := `see <span class="flag">--density</span> &lt;x&gt;`; !strings.Contains(page, want) {
+			t.Errorf("%s is missing", want)
+		}
 	}
 }
 

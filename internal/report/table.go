@@ -135,7 +135,7 @@ func (t *Table) Numeric(col int) bool {
 }
 
 // Classes are what a page sets each column as: "num" for numbers only, "fig" for texts that begin with a
-// figure, such as intervals, which are not broken into lines; else nothing.
+// figure, such as intervals, which are not broken into lines; "text" for sentences, which are; else nothing.
 func (t *Table) Classes() []string {
 	list := make([]string, len(t.Columns))
 	for col := range list {
@@ -144,6 +144,8 @@ func (t *Table) Classes() []string {
 			list[col] = "num"
 		case t.figures(col):
 			list[col] = "fig"
+		case t.sentences(col):
+			list[col] = "text"
 		}
 	}
 
@@ -158,6 +160,16 @@ func (t *Table) figures(col int) bool {
 		}
 	}
 	return true
+}
+
+// sentences tells a column that holds a text too long for a line of a phone, of several words.
+func (t *Table) sentences(col int) bool {
+	for r := range t.Rows {
+		if text := t.Cell(r, col); len(text) > 40 && strings.Count(text, " ") > 4 {
+			return true
+		}
+	}
+	return false
 }
 
 // Markdown writes a table of the pipe form, title first.

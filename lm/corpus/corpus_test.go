@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -449,7 +450,8 @@ func TestFaults(t *testing.T) {
 		}
 	}
 
-	if _, err := Sample(ctx, t.TempDir(), byteTokenizer{}, SampleOptions{}); !errors.Is(err, ErrOptions) {
+	if _, err := Sample(ctx, t.TempDir(), byteTokenizer{}, SampleOptions{}); !errors.Is(err, ErrFolder) ||
+		failure.IsUsage(err) {
 		t.Errorf("a folder: %v", err)
 	}
 	if _, err := Sample(ctx, write(t, "a.txt", []byte("a")), nil, SampleOptions{}); !errors.Is(err, ErrNoTokenizer) {

@@ -24,6 +24,8 @@ var (
 	ErrIDs = errors.New("bad token ids")
 	// ErrTooLarge: the file, a record or what a compressed file unpacks to is larger than is accepted.
 	ErrTooLarge = errors.New("too large")
+	// ErrFolder: a folder is not the texts or records of one set of data.
+	ErrFolder = errors.New("not one set of data")
 	// ErrOptions: the options contradict themselves or the file.
 	ErrOptions = failure.Misuse("bad options", "")
 	// ErrNoTokenizer: the file holds text and no tokenizer was given.

@@ -185,13 +185,13 @@ func folder(dir string) ([]string, error) {
 	switch {
 	case len(files) == 0 && arrow:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: Arrow files, as datasets.save_to_disk writes them, are not read",
-			dir, ErrOptions), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
+			dir, ErrFolder), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
 	case len(files) == 0:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl, .parquet and .txt files", dir,
-			ErrOptions), "name one file, or the folder in which they lie")
+			ErrFolder), "name one file, or the folder in which they lie")
 	case len(splits) > 1:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder with the splits of a data set side by side", dir,
-			ErrOptions), "name the files of one of them by a pattern in quotes, such as '"+
+			ErrFolder), "name the files of one of them by a pattern in quotes, such as '"+
 			filepath.Join(dir, "train*")+"'")
 	}
 	return files, nil

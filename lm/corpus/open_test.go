@@ -148,7 +148,7 @@ func TestList(t *testing.T) {
 // TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
 func TestFoldersThatCannotBe(t *testing.T) {
 	for want, files := range map[string]map[string]string{
-		"Arrow files":                        {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
+		"one set of data: Arrow files":       {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
 		"without .jsonl, .parquet and":       {"notes.md": "x", "vocab.txt": "x"},
 		"bad.txt: not valid UTF-8 at byte 1": {"bad.txt": "a\xff"},
 		"nothing in it":                      {"empty.txt": ""},

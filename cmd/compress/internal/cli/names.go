@@ -119,12 +119,13 @@ func checkAdapter(path string) error {
 	case models.IsGGUF(path) && IsAdapter(path):
 		return nil
 	case models.IsGGUF(path):
-		return Usagef("%s: a GGUF file, where an adapter is wanted, and it is none (HINT: the folder of an adapter, "+
-			"with adapter_config.json and adapter_model.safetensors, or a GGUF file that llama.cpp takes for --lora)",
+		return fmt.Errorf("%s: a GGUF file, where an adapter is wanted, and it is none (HINT: the folder of an "+
+			"adapter, with adapter_config.json and adapter_model.safetensors, or a GGUF file that llama.cpp takes "+
+			"for --lora)",
 			path)
 	}
-	return Usagef("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with adapter_config.json "+
-		"and adapter_model.safetensors)", path)
+	return fmt.Errorf("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with "+
+		"adapter_config.json and adapter_model.safetensors)", path)
 }
 
 // IsImatrix tells an importance matrix.

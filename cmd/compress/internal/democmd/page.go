@@ -324,8 +324,13 @@ func (r *Report) lastEdits() (list []Edited) {
 func (r *Report) editFact() fact {
 	list := r.lastEdits()
 	least, most := math.Inf(1), 0.0
+	before := r.Edit[0].Abilities["add"].Value
+	sums := fmt.Sprintf("the sums that the base can do stay at %.2f", before)
 	for _, e := range list {
 		least, most = min(least, e.Held.Mean), max(most, e.Held.Mean)
+		if e.Abilities["add"].Value < before-0.005 { // as many figures are shown
+			sums = fmt.Sprintf("the sums that the base can do fall from %.2f as well", before)
+		}
 	}
 	value := fmt.Sprintf("%.0f to %.0f %% hold", 100*least, 100*most)
 	if least == most {
@@ -333,9 +338,7 @@ func (r *Report) editFact() fact {
 	}
 	return fact{
 		fmt.Sprintf("Edit (%d facts)", list[0].Edits), value,
-		fmt.Sprintf("by the editor; the sums that the base can do fall from %.2f as well, as the table of editors "+
-			"shows",
-			r.Edit[0].Abilities["add"].Value),
+		"by the editor; " + sums + ", as the table of editors shows",
 	}
 }
 

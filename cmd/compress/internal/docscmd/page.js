@@ -29,6 +29,30 @@ for (const pre of document.querySelectorAll('article pre')) {
   pre.replaceWith(box); box.append(pre, button);
 }
 
+// dress is done to a page when it is first shown. Lines of output that are prose wrap, tables keep their columns; flags
+// and figures are not broken, names of methods in tables after a _ alone.
+function dress(article) {
+  if (article.dataset.dressed) return;
+  article.dataset.dressed = '';
+  const span = (name, ...of) => { const s = document.createElement('span'); s.className = name; s.append(...of); return s; };
+  const flags = text => text.split(/((?<!\S)--?[\w-]+)/).map((w, i) => i % 2 ? span('whole', w) : w);
+  for (const code of article.querySelectorAll('pre code')) {
+    const lines = code.textContent.split('\n');
+    if (!lines.some(l => l.startsWith('$ '))) continue;
+    const prose = l => l.length > 80 && !/\S {2}|──/.test(l);
+    code.replaceChildren(...lines.flatMap((l, i) => [i ? '\n' : '', prose(l) ? span('prose', ...flags(l)) : l]));
+  }
+  for (const code of article.querySelectorAll(':not(pre) > code')) {
+    const ends = w => typeof w === 'string' && code.closest('td') ? w.split(/(?<=_)/).flatMap((p, i) => i ? [document.createElement('wbr'), p] : [p]) : [w];
+    code.replaceChildren(...flags(code.textContent).flatMap(ends));
+  }
+  const texts = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  for (let n; (n = texts.nextNode());) {
+    const kept = n.data.replace(/ ± /g, '\u00a0±\u00a0').replace(/(\d) (?=%)/g, '$1\u00a0');
+    if (kept !== n.data && !n.parentElement.closest('pre, code')) n.data = kept;
+  }
+}
+
 // One page is shown at a time; a link to a heading shows its page.
 function show() {
   const id = decodeURIComponent(location.hash.slice(1)) || articles[0].id;
@@ -36,6 +60,7 @@ function show() {
   const article = target && target.closest('article') || articles[0];
   query.value = ''; found.hidden = true;
   for (const a of articles) a.hidden = a !== article;
+  dress(article);
   for (const a of links) {
     const here = a.hash === '#' + article.id;
     if (here) { a.setAttribute('aria-current', 'page'); a.closest('details').open = true; inView(a); }
@@ -82,6 +107,9 @@ function search() {
     const s = scores(w);
     total = total ? new Map([...total].filter(([n]) => s.has(n)).map(([n, v]) => [n, v + s.get(n)])) : s;
   }
+  // Words that stand together as they were asked for count for more than the same words far apart.
+  const phrase = query.value.trim().toLowerCase().replace(/\s+/g, ' ');
+  if (asked.length > 1) for (const [n, v] of total) if (body(sections[n][0]).toLowerCase().includes(phrase)) total.set(n, v + 20);
   const hits = [...total].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   one('count').textContent = hits.length === 1 ? '1 section' : hits.length + ' sections' + (hits.length > 60 ? ', the first 60' : '');
   one('hits').replaceChildren(...hits.slice(0, 60).map(([n]) => {
@@ -89,7 +117,7 @@ function search() {
     const li = document.createElement('li'), a = document.createElement('a'), p = document.createElement('p');
     a.href = '#' + id; a.textContent = heading ? page + ': ' + heading : page;
     a.addEventListener('click', () => { if (location.hash === a.hash) show(); });
-    p.append(...excerpt(id, asked));
+    p.append(...excerpt(id, asked, phrase));
     li.append(a, p);
     return li;
   }));
@@ -98,14 +126,18 @@ function search() {
   scrollTo(0, 0);
 }
 
-// excerpt is the text below a heading around the first word that was asked for.
-function excerpt(id, asked) {
+// body is the text below a heading.
+function body(id) {
   let n = document.getElementById(id), text = '';
   n = n.tagName === 'ARTICLE' ? n.querySelector('h1') || n.firstElementChild : n;
   for (n = n.nextElementSibling; n && !/^H[2-6]$/.test(n.tagName); n = n.nextElementSibling) text += ' ' + (n.querySelector?.('pre')?.textContent ?? n.textContent);
-  text = text.replace(/\s+/g, ' ').trim();
-  const low = text.toLowerCase();
-  const i = Math.max(0, Math.min(...asked.map(w => low.indexOf(w)).filter(i => i >= 0).concat(low.length ? [low.length] : [0])));
+  return text.replace(/[─\s]+/g, ' ').trim();
+}
+
+// excerpt is the text below a heading around the words that were asked for, or else around the first of them.
+function excerpt(id, asked, phrase) {
+  const text = body(id), low = text.toLowerCase();
+  const i = low.includes(phrase) ? low.indexOf(phrase) : Math.max(0, Math.min(...asked.map(w => low.indexOf(w)).filter(i => i >= 0).concat(low.length ? [low.length] : [0])));
   const from = i === low.length ? 0 : Math.max(0, i - 60);
   const out = [], piece = (from ? '… ' : '') + text.slice(from, from + 200) + (text.length > from + 200 ? ' …' : '');
   let rest = piece;

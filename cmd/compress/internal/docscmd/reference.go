@@ -43,7 +43,7 @@ func Reference(root *cobra.Command) []Source {
 		}
 	}
 
-	return append(list, Source{Path: "docs/howto/coming-from.md", Markdown: foreignPage()})
+	return append(list, Source{Path: "docs/howto/flags-of-other-tools.md", Markdown: foreignPage()})
 }
 
 func verbPath(c *cobra.Command) string { return "reference/compress-" + c.Name() + ".md" }
@@ -116,8 +116,8 @@ func verbsPage(root *cobra.Command) string {
 	m.line("\n## Exit codes\n")
 	m.table([]string{"code", "meaning"}, [][]string{
 		{"0", "done"},
-		{"1", "the work failed"},
-		{"2", "the command line, a recipe or a plan is wrong, or an output exists"},
+		{"1", "the work failed, or what it is about (model, text, adapter, task file, …) is absent or damaged"},
+		{"2", "the command line is wrong, or a recipe, a plan or settings are, or an output exists"},
 		{"130", "interrupted; verbs with `--resume` continue"},
 	})
 	return m.String()
@@ -386,7 +386,7 @@ func (s schema) kind() string {
 
 func foreignPage() string {
 	var m md
-	m.line("# Coming from other tools\n\nFlags of mergekit, PEFT and TRL, axolotl, lm-eval, " +
+	m.line("# Flags of other tools\n\nFlags of mergekit, PEFT and TRL, axolotl, lm-eval, " +
 		"llama.cpp, transformers and the " +
 		"published pruning code, and what they are here. The program answers them the same way: " +
 		"`--lora-r` says that it " +

@@ -70,7 +70,7 @@ func open(j *cli.Job, dir string) (*mediate.Experts, error) {
 		return nil, err
 	}
 	if !mediate.IsFolder(dir) {
-		return nil, cli.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote",
+		return nil, fmt.Errorf("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote",
 			dir)
 	}
 	return mediate.Open(j.Ctx, dir)

@@ -77,9 +77,6 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 	}
 
 	d.bar.End()
-	for _, one := range r.Impossible {
-		j.Note("%s, %s: impossible: %s", one.Target, one.Method, one.Reason)
-	}
 	j.Table(table(r))
 	if r.Resumed > 0 {
 		j.Note("%d of %d runs were taken from the journal", r.Resumed, len(list))
