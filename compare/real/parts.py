@@ -405,25 +405,30 @@ def seven(b):
         remove(big)
         subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
 
-    def verb(name, *args, file="result"):
+    def verb(name, *args, file="result", keep=False):
         out = b.at(file)
 
         def run():
             remove(out)
             took, _ = b.compress(*args, "--out", out)
             took["bytes"] = size(out)
-            remove(out)
+            if not keep:
+                remove(out)
             return took
         b.once(name, run)
 
     b.once("inspect", lambda: b.compress("inspect", big, "--verify")[0])
     verb("convert to F16", "convert", big, "--dtype", "f16")
-    verb("prune by magnitude", "prune", big, "--method", "magnitude", "--sparsity", 0.5)
+    pruned = b.at("big-pruned")  # stays until it is merged
+    if not b.at("merge of two.json").exists() and not pruned.exists():
+        remove(b.at("prune by magnitude.json"))
+    verb("prune by magnitude", "prune", big, "--method", "magnitude", "--sparsity", 0.5, file=pruned, keep=True)
     verb("quantise to q4_0", "quantize", big, "--to", "q4_0", file="result.gguf")
     verb("quantise to w4a16", "quantize", big, "--to", "w4a16")
     recipe = b.at("linear.yaml")
-    recipe.write_text(f"merge_method: linear\nmodels:\n- {{model: {big}, parameters: {{weight: 0.4}}}}\n- {{model: {big}, parameters: {{weight: 0.6}}}}\ndtype: bfloat16\n")
+    recipe.write_text(f"merge_method: linear\nmodels:\n- {{model: {big}, parameters: {{weight: 0.4}}}}\n- {{model: {pruned}, parameters: {{weight: 0.6}}}}\ndtype: bfloat16\n")
     verb("merge of two", "merge", recipe)
+    remove(pruned)
     verb("fold", "lora", "fold", big, "--adapter", adapter)
     b.once("storage", lambda: {"read": rate(big)})
     verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors", "--samples", 4, "--seqlen", 512)

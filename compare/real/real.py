@@ -16,7 +16,7 @@ DATA is a folder with what the parts read; real.json notes the size and SHA-256 
 
 THREADS (2) is how many processors a command of this program gets; beside a peer both sides get one. REAL_VENV is an environment with torch,
 transformers, peft, lm-eval and safetensors (else one is made below OUT), WANDA a clone of github.com/locuslab/wanda, MERGEKIT_VENV as for
-compare/peers.sh. Part seven writes and keeps 13.5 GB, and as much again for a while. Parts are sized for an hour each on two AVX2 processors;
+compare/peers.sh. Part seven writes and keeps 13.5 GB, and twice as much again for a while. Parts are sized for an hour each on two AVX2 processors;
 of most the time has not been measured yet.
 """
 import argparse
