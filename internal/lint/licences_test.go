@@ -61,8 +61,10 @@ func TestLibraryModules(t *testing.T) {
 	}
 	got := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
 	want := []string{
-		"github.com/goccy/go-yaml", "github.com/klauspost/compress", "golang.org/x/sync", "golang.org/x/sys",
-		"golang.org/x/text",
+		"github.com/apache/arrow-go/v18", "github.com/goccy/go-json", "github.com/goccy/go-yaml",
+		"github.com/google/flatbuffers", "github.com/klauspost/compress", "github.com/klauspost/cpuid/v2",
+		"github.com/pierrec/lz4/v4", "github.com/zeebo/xxh3", "golang.org/x/exp", "golang.org/x/sync",
+		"golang.org/x/sys", "golang.org/x/text",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the library needs %q, README.md speaks of %q", got, want)
