@@ -11,8 +11,8 @@ import (
 
 // FolderOptions say what [Folder] reads and how it writes; the zero value is for options that need no text.
 type FolderOptions struct {
-	// Calib is the text that is run through the model: plain text, JSON Lines, Parquet or token ids. Empty: none, which
-	// only options without [Options.NeedsCalibration] can do with.
+	// Calib is the text that is run through the model: plain text, JSON Lines, Parquet, Arrow or token ids. Empty:
+	// none, which only options without [Options.NeedsCalibration] can do with.
 	Calib string
 	// Sample says how sequences are drawn from it. The zero value is what papers do: 128 of 2048 tokens, or as many as
 	// the model has positions. 32 sequences of 512 tokens take a sixteenth of that.

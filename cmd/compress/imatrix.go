@@ -31,7 +31,7 @@ func imatrixCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "",
-		"`FILE` text: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or .json); or "+
+		"`FILE` text: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids (.safetensors or .json); or "+
 			strings.Join(cli.DatasetNames(), ", ")+" by name")
 	f.StringVar(&o.Out, "out", "", "`FILE` .gguf file to write, or .dat")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` tokens of a chunk (default: 512)")

@@ -80,7 +80,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.Var(&o.Data, "data",
-		"`FILE` what to train on: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or "+
+		"`FILE` what to train on: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids (.safetensors or "+
 			".json); given several times, the files are shuffled together as one")
 	f.StringVar(&o.DataWeights, "data-weights", "",
 		"`LIST` take sequences (pairs, answers) from the --data files in these proportions, such as 3,1; a file that "+

@@ -112,8 +112,8 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Kind, "kind", "", "`NAME` statistics to collect: "+strings.Join(mergecmd.StatisticsKinds(), ", "))
 	f.StringArrayVar(&o.Data, "data", nil,
-		"`FILE` text to run the model on: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors "+
-			"or .json); for regmean++ once for each model, in their order")
+		"`FILE` text to run the model on: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids "+
+			"(.safetensors or .json); for regmean++ once for each model, in their order")
 	f.StringVar(&o.Out, "out", "", "`FILE` .safetensors to write; for regmean++ a folder")
 	f.IntVar(&o.Samples, "samples", 256, "`N` calibration sequences, chosen at random")
 	f.IntVar(&o.SeqLen, "seqlen", 0,

@@ -38,7 +38,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "",
-		"`FILE` plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or .json); or "+
+		"`FILE` plain text, JSONL, Parquet, Arrow, a folder of such, or token ids (.safetensors or .json); or "+
 			strings.Join(cli.DatasetNames(), ", ")+" by name")
 	f.IntVar(&o.Cut.SeqLen, "seqlen", 0,
 		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller; with --answers "+

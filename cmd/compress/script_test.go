@@ -40,7 +40,7 @@ func tested() {
 }
 
 // TestScripts runs the command lines of testdata/script. NANO is the folder of the shipped models; GPTQ and GGUF are
-// quantised copies of one of them.
+// quantised copies of one of them; ARROW has data sets that the datasets library saved.
 func TestScripts(t *testing.T) {
 	gptq, _ := weightstest.Quantise(t, "../../testdata/nano/base", "gptq")
 	file, _ := weightstest.GGUF(t, "../../testdata/nano/base")
@@ -49,6 +49,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			nano, err := filepath.Abs("../../testdata/nano")
 			e.Setenv("NANO", nano)
+			e.Setenv("ARROW", filepath.Join(filepath.Dir(filepath.Dir(nano)), "internal", "arrow", "testdata"))
 			e.Setenv("GPTQ", gptq)
 			e.Setenv("GGUF", file)
 			return err

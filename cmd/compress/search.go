@@ -44,7 +44,7 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
 	f.StringArrayVar(&o.Calib, "calib", nil,
-		"`FILE` calibration text: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or "+
+		"`FILE` calibration text: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids (.safetensors or "+
 			".json); once, or once for each model")
 	f.StringArrayVar(&o.Heldout, "heldout", nil,
 		"`FILE` held-out text to measure candidates on; once, or once for each model")

@@ -17,7 +17,7 @@
 //
 // [Load] takes names, files, folders and patterns. A task file has the harness' keys: multiple_choice,
 // loglikelihood, loglikelihood_rolling and generate_until, templates in a part of Jinja, examples, filters,
-// metrics, groups, tags and include. Data come from local files (JSON, JSON Lines, CSV, TSV, Parquet, text). Of
+// metrics, groups, tags and include. Data come from local files (JSON, JSON Lines, CSV, TSV, Parquet, Arrow, text). Of
 // the Python functions that definitions call, the usual ones are built in; any other is an error, as are
 // unknown keys, filters and metrics.
 //

@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	},
 	"lm/arch":      {"internal/orderedjson"},
 	"lm/tokenizer": {"internal/weights"},
-	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom", "internal/parquet"},
+	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom", "internal/parquet", "internal/arrow"},
 	"lm/optim":     {"kernels"},
 
 	"lm/tokenizer/trim": {"lm/tokenizer", "internal/orderedjson", "internal/weights"},
@@ -83,7 +83,7 @@ var mayImport = map[string][]string{
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
 		"internal/jinja", "internal/chat", "internal/hub", "internal/retry",
-		"internal/parquet",
+		"internal/parquet", "internal/arrow",
 	},
 
 	"serve": append([]string{"internal/chat", "internal/pyvalue", "internal/report"}, engine...),
@@ -124,6 +124,7 @@ var mayImport = map[string][]string{
 	"internal/hub/hubtest": {},
 	"internal/card":        {},
 	"internal/parquet":     {"internal/pyvalue"},
+	"internal/arrow":       {"internal/pyvalue"},
 	"internal/stage":       {"safetensors", "internal/weights"},
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},

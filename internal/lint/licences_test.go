@@ -61,7 +61,9 @@ func TestLibraryModules(t *testing.T) {
 	}
 	got := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
 	want := []string{
-		"github.com/ebitengine/purego", "github.com/goccy/go-yaml", "github.com/klauspost/compress",
+		"github.com/apache/arrow-go/v18", "github.com/ebitengine/purego", "github.com/goccy/go-json",
+		"github.com/goccy/go-yaml", "github.com/google/flatbuffers", "github.com/klauspost/compress",
+		"github.com/klauspost/cpuid/v2", "github.com/pierrec/lz4/v4", "github.com/zeebo/xxh3", "golang.org/x/exp",
 		"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/text",
 	}
 	if !slices.Equal(got, want) {

@@ -19,8 +19,11 @@
 //	.json            token ids, if it begins with "[[": an array of arrays; otherwise records, in a list or
 //	                 one a line
 //	.parquet         records, one a row
-//	a folder         the records of its .jsonl, .json and .parquet files, in the order of their names, or where it
-//	                 has no such files its .txt files, each a record; so is a pattern such as data/train-*.parquet
+//	.arrow .feather  the same: streams, as the datasets library keeps its data, and files with a footer
+//	a folder         the records of its .jsonl, .json, .parquet and .arrow files, in the order of their names, or
+//	                 where it has no such files its .txt files, each a record; so is a pattern such as
+//	                 data/train-*.parquet; of a folder that Dataset.save_to_disk wrote, the records of the data
+//	                 set in their order
 //	anything else    plain text
 //
 // A record is a JSON string, or an object with one of

@@ -11,10 +11,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/internal/arrow"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/parquet"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -24,8 +26,8 @@ import (
 // File is an opened data file.
 type File struct {
 	*os.File
-	// Records: it is JSON Lines, whatever its name says: the records of a Parquet file, of a folder or of several
-	// files, in a temporary file that goes when this one is closed.
+	// Records: it is JSON Lines, whatever its name says: the records of a Parquet or Arrow file, of a folder or
+	// of several files, in a temporary file that goes when this one is closed.
 	Records bool
 
 	release func() error // of the folder of a temporary file; nil: it is none
@@ -54,11 +56,11 @@ func temporary() (*File, error) {
 	return &File{File: f, release: release}, nil
 }
 
-// Open opens a data file for reading. Of a Parquet file, of a JSON file that is one list of records, of a folder of
-// such and JSONL files or else of plain texts, and of the files that a pattern such as data/train-*.parquet fits, it
-// gives the records, file after file in the order of their names; a plain text is one record. The errors wrap
-// [ErrOptions], [ErrEmpty], [ErrRecord], [ErrUTF8], [ErrTooLarge], those of reading Parquet, or are of the operating
-// system.
+// Open opens a data file for reading. Of a Parquet or Arrow file, of a JSON file that is one list of records, of a
+// folder of such and JSONL files or else of plain texts, and of the files that a pattern such as data/train-*.parquet
+// fits, it gives the records, file after file in the order of their names; a plain text is one record. A folder that
+// the datasets library saved is read in the order that it says itself. The errors wrap [ErrOptions], [ErrEmpty],
+// [ErrRecord], [ErrUTF8], [ErrTooLarge], those of reading Parquet and Arrow, or are of the operating system.
 func Open(path string) (*File, error) {
 	files, err := parts(path)
 	if err != nil {
@@ -106,7 +108,7 @@ func parts(path string) ([]string, error) {
 		return nil, err
 	case st.IsDir():
 		return folder(path)
-	case ending(path) == ".parquet":
+	case tables[ending(path)] != nil:
 		return []string{path}, nil
 	case ending(path) == ".json" && st.Mode().IsRegular(): // what cannot be read twice is not looked into
 		is, err := list(path)
@@ -137,6 +139,11 @@ func beginsList(r *bufio.Reader) bool {
 	return ok && len(inside) > 0 && (inside[0] == '{' || inside[0] == '"')
 }
 
+// tables read the files of columns as records, by the ending of the name.
+var tables = map[string]func(file string, w io.Writer) error{
+	".parquet": parquet.Lines, ".arrow": arrow.Lines, ".feather": arrow.Lines,
+}
+
 // ending is the ending of a name by which its format is known.
 func ending(name string) string {
 	return filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz"))
@@ -152,54 +159,73 @@ var about = []string{
 // folder lists the data files of a folder: those with records, or where there are none the plain texts, which beside
 // records are rather remarks about them.
 func folder(dir string) ([]string, error) {
+	if files, err := arrow.Saved(dir); files != nil || err != nil {
+		return files, err
+	}
+
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 
 	var files, texts []string
-	arrow := false
 	for _, e := range entries {
 		name := e.Name()
 		switch end := ending(name); {
 		case e.IsDir() || strings.HasPrefix(name, ".") || slices.Contains(about, name):
-		case end == ".arrow":
-			arrow = true
-		case slices.Contains([]string{".parquet", ".jsonl", ".ndjson", ".json"}, end):
+		case strings.HasPrefix(name, "cache-") && end == ".arrow":
+			// What map and filter of the datasets library have left beside the data that they were called on.
+		case tables[end] != nil || slices.Contains([]string{".jsonl", ".ndjson", ".json"}, end):
 			files = append(files, filepath.Join(dir, name))
 		case end == ".txt":
 			texts = append(texts, filepath.Join(dir, name))
 		}
 	}
 
-	if len(files) == 0 && !arrow {
+	if len(files) == 0 {
 		files = texts
 	}
 	splits := map[string]bool{}
 	for _, name := range files {
-		if s := split(filepath.Base(name)); s != "" {
+		if s := split(name); s != "" {
 			splits[s] = true
 		}
 	}
 
 	switch {
-	case len(files) == 0 && arrow:
-		return nil, failure.Hinted(fmt.Errorf("%s: %w: Arrow files, as datasets.save_to_disk writes them, are not read",
-			dir, ErrFolder), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
 	case len(files) == 0:
-		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl, .parquet and .txt files", dir,
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl, .parquet, .arrow and .txt files", dir,
 			ErrFolder), "name one file, or the folder in which they lie")
 	case len(splits) > 1:
+		pattern := "train*"
+		if strings.HasSuffix(files[0], ".arrow") && !strings.HasPrefix(filepath.Base(files[0]), split(files[0])) {
+			pattern = "*-train*.arrow"
+		}
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder with the splits of a data set side by side", dir,
 			ErrFolder), "name the files of one of them by a pattern in quotes, such as '"+
-			filepath.Join(dir, "train*")+"'")
+			filepath.Join(dir, pattern)+"'")
 	}
 	return files, nil
 }
 
-// split is the part of a data set that a file belongs to by its name; empty: it does not say.
+// split is the part of a data set that a file belongs to by its name; empty: it does not say. The cache of the datasets
+// library has it at the end of the name: imdb-train.arrow, imdb-train-00000-of-00002.arrow.
 func split(name string) string {
-	word := strings.ToLower(name)
+	word := strings.ToLower(filepath.Base(name))
+	if rest, ok := strings.CutSuffix(word, ".arrow"); ok {
+		rest = shard.ReplaceAllString(rest, "")
+		if s := beginsSplit(rest[strings.LastIndexByte(rest, '-')+1:]); s != "" {
+			return s
+		}
+	}
+	return beginsSplit(word)
+}
+
+// shard is what the datasets library puts behind the name of a file that is one of several.
+var shard = regexp.MustCompile(`-\d+-of-\d+$`)
+
+// beginsSplit is the part of a data set whose name a text begins with.
+func beginsSplit(word string) string {
 	for _, s := range []string{"train", "validation", "valid", "test", "dev", "eval"} {
 		if rest, ok := strings.CutPrefix(word, s); ok && (rest == "" || strings.ContainsRune("-_.", rune(rest[0]))) {
 			return s
@@ -210,12 +236,12 @@ func split(name string) string {
 
 // appendLines writes the records of a file as JSON Lines.
 func appendLines(w io.Writer, name string) error {
-	if ending(name) == ".parquet" {
-		return parquet.Lines(name, w)
-	}
 	end := ending(name)
+	if lines := tables[end]; lines != nil {
+		return lines(name, w)
+	}
 	if end != ".jsonl" && end != ".ndjson" && end != ".json" && end != ".txt" {
-		return fmt.Errorf("%w: of several files, only .jsonl, .parquet and .txt files are read", ErrOptions)
+		return fmt.Errorf("%w: of several files, only .jsonl, .parquet, .arrow and .txt files are read", ErrOptions)
 	}
 
 	b, done, err := unpacked(name)

@@ -148,12 +148,13 @@ func TestList(t *testing.T) {
 // TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
 func TestFoldersThatCannotBe(t *testing.T) {
 	for want, files := range map[string]map[string]string{
-		"one set of data: Arrow files":       {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
-		"without .jsonl, .parquet and":       {"notes.md": "x", "vocab.txt": "x"},
+		"arrow: bad Arrow file":              {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
+		"without .jsonl, .parquet, .arrow":   {"notes.md": "x", "vocab.txt": "x", "cache-0a1b.arrow": "x"},
 		"bad.txt: not valid UTF-8 at byte 1": {"bad.txt": "a\xff"},
 		"nothing in it":                      {"empty.txt": ""},
 		"splits of a data set side":          {"train.txt": "x", "test.txt": "x"},
 		"splits of a data set":               {"train-00000-of-00001.parquet": "x", "test-00000-of-00001.parquet": "x"},
+		"splits of a data set s":             {"imdb-train.arrow": "x", "imdb-test-00000-of-00002.arrow": "x"},
 		"bad.parquet: bad Parquet file":      {"bad.parquet": "not one, but long enough"},
 		"bad.jsonl.gz: gzip: invalid":        {"bad.jsonl.gz": "not packed, but long enough"},
 		"line 1: bad record: none of the":    {"a.jsonl": `{"question": "?"}`},
@@ -167,6 +168,70 @@ func TestFoldersThatCannotBe(t *testing.T) {
 	_, err := read(place(t, map[string]string{"train.jsonl": "", "test.jsonl": ""}))
 	if hint := failure.Hint(err); !strings.Contains(hint, "train*'") {
 		t.Errorf("hint %q", hint)
+	}
+}
+
+// TestArrow: Arrow files alone, by a pattern, in folders beside others, and the folders that the datasets library
+// saves, whose files count in the order that it says, not in that of their names.
+func TestArrow(t *testing.T) {
+	saved := "../../internal/arrow/testdata/saved"
+	first, second := "@"+saved+"/data-00000-of-00002.arrow", "@"+saved+"/data-00001-of-00002.arrow"
+	texts := []string{"Text 0.", "Text 1.", "Text 2.", "Text 3.", "Text 4."}
+	turned := place(t, map[string]string{
+		"a.arrow": first, "b.arrow": second, "other.arrow": "x", "dataset_info.json": "{}",
+		"state.json": `{"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}], "_fingerprint": "0"}`,
+	})
+	mixed := place(t, map[string]string{"a.jsonl": "\"one\"\n", "b.feather": second, "cache-1.arrow": "x"})
+	cache := place(t, map[string]string{
+		"imdb-train-00000-of-00002.arrow": first, "imdb-train-00001-of-00002.arrow": second,
+	})
+	unnamed := place(t, map[string]string{"a.arrow": first, "b.arrow": second, "state.json": `{}`})
+
+	for path, want := range map[string][]string{
+		saved: texts, saved + "/*.arrow": texts, saved + "/data-00000-of-00002.arrow": texts[:3],
+		cache: texts, unnamed: texts,
+		turned: slices.Concat(texts[3:], texts[:3]),
+		mixed:  slices.Concat([]string{"one"}, texts[3:]),
+		"../../internal/arrow/testdata/splits/train": texts[:2],
+		"../../internal/arrow/testdata/shuffled":     {"Text 3.", "Text 2."},
+	} {
+		if got, err := read(path); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+// TestSavedThatCannotBe: a data set with splits is answered with their names, one whose rows other files choose with
+// what to do, and neither with records.
+func TestSavedThatCannotBe(t *testing.T) {
+	_, err := read("../../internal/arrow/testdata/splits")
+	if err == nil || !strings.Contains(err.Error(), "with splits, each in a folder of its own: train, test") ||
+		!strings.HasSuffix(failure.Hint(err), "splits"+string(filepath.Separator)+"train") || failure.IsUsage(err) {
+		t.Errorf("%v (%s)", err, failure.Hint(err))
+	}
+
+	arrow := "@../../internal/arrow/testdata/saved/data-00000-of-00002.arrow"
+	for _, key := range []string{"_indices_files", "_indices_data_files"} {
+		_, err := read(place(t, map[string]string{
+			"a.arrow": arrow, "i.arrow": arrow,
+			"state.json": `{"_data_files": [{"filename": "a.arrow"}], "` + key + `": [{"filename": "i.arrow"}]}`,
+		}))
+		if err == nil || !strings.Contains(err.Error(), "rows in the order of further files") ||
+			!strings.Contains(failure.Hint(err), "flatten_indices()") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+
+	for state, want := range map[string]string{
+		`{"_data_files": [{"filename": "../a.arrow"}]}`: "is not in this folder",
+		`{"_data_files": [{"filename": "none.arrow"}]}`: "none.arrow",
+		`{"_data_files": [{"filename": "a.arrow"}]`:     "state.json: bad Arrow file",
+		`{"_data_files": []}`:                           "nothing in it",
+	} {
+		_, err := read(place(t, map[string]string{"a.arrow": arrow, "state.json": state}))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", state, err, want)
+		}
 	}
 }
 

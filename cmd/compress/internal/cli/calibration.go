@@ -25,8 +25,8 @@ type Calibration struct {
 // AddCalibration defines the flags.
 func (c *Calibration) AddCalibration(f *pflag.FlagSet) {
 	f.StringVar(&c.Calib, "calib", "",
-		"`FILE` calibration text: plain text, JSONL, Parquet, a folder of such, or token ids (.safetensors or .json); "+
-			"or "+strings.Join(DatasetNames(), ", ")+" by name")
+		"`FILE` calibration text: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids "+
+			"(.safetensors or .json); or "+strings.Join(DatasetNames(), ", ")+" by name")
 	f.IntVar(&c.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
 	f.IntVar(&c.SeqLen, "seqlen", 0,
 		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+

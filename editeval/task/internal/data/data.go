@@ -6,10 +6,12 @@
 //	                 True/False alone are read as such, whole numbers with empty cells as numbers with a
 //	                 fraction; empty cells are None, and so are NA, None, nan, null and their like
 //	.parquet         columns of any nesting of lists and groups (see package parquet)
+//	.arrow .feather  the same, as the datasets library keeps its data (see package arrow)
 //	.txt             one text a line, in the column text
 //	.lst             one value a line, which becomes the column label of the records of the file before
 //
-// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys,
+// A name may be a pattern; its files are read in the order of their names. It may also be a folder that the datasets
+// library wrote by save_to_disk, whose files are read in the order that it says. Where records differ in their keys,
 // missing ones are None; a key whose numbers have fractions in some records has them in all (1 beside 2.5 is
 // 1.0), as a column of the datasets library.
 package data
@@ -22,12 +24,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/internal/arrow"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/parquet"
 	"github.com/modelcompress/compress/internal/pyvalue"
@@ -43,7 +47,7 @@ var (
 )
 
 // known are the endings that tell a file's format whatever a task says.
-var known = []string{"jsonl", "ndjson", "json", "csv", "tsv", "parquet", "txt"}
+var known = []string{"jsonl", "ndjson", "json", "csv", "tsv", "parquet", "txt", "arrow", "feather"}
 
 const (
 	maxLine    = 64 << 20
@@ -53,7 +57,7 @@ const (
 // Source says where the documents of a split are.
 type Source struct {
 	Files  []string // names or patterns
-	Format string   // json, csv, tsv, parquet or text; "" to tell by the name
+	Format string   // json, csv, tsv, parquet, arrow or text; "" to tell by the name
 	Field  string   // of a JSON object
 	Bases  []string // folders that names are relative to, in the order in which they are tried
 }
@@ -106,7 +110,7 @@ func (s Source) find(name string) ([]string, error) {
 
 		if files, err := filepath.Glob(p); err == nil && len(files) > 0 {
 			slices.Sort(files)
-			return files, nil
+			return saved(files)
 		}
 
 		if !slices.Contains(tried, p) {
@@ -115,6 +119,24 @@ func (s Source) find(name string) ([]string, error) {
 	}
 
 	return nil, fmt.Errorf("%s: %w; looked for %s", name, ErrNotFound, strings.Join(tried, ", "))
+}
+
+// saved puts the data files of folders that the datasets library saved in the place of the folders.
+func saved(names []string) ([]string, error) {
+	var files []string
+	for _, name := range names {
+		some := []string{name}
+		if st, err := os.Stat(name); err == nil && st.IsDir() {
+			if some, err = arrow.Saved(name); err != nil {
+				return nil, err
+			}
+			if some == nil {
+				some = []string{name} // which says for itself that it is no file
+			}
+		}
+		files = append(files, some...)
+	}
+	return files, nil
 }
 
 // Check checks that every file can be found, without reading any. The error wraps ErrNotFound.
@@ -127,6 +149,11 @@ func (s Source) Check() error {
 	return nil
 }
 
+// tables read the files of columns.
+var tables = map[string]func(file string) ([]*pyvalue.Dict, error){
+	"parquet": parquet.Read, "arrow": arrow.Read, "feather": arrow.Read,
+}
+
 // read reads one file.
 func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 	format := s.Format
@@ -136,8 +163,8 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 		format = ext
 	}
 
-	if format == "parquet" {
-		rows, err := parquet.Read(file)
+	if table := tables[format]; table != nil {
+		rows, err := table(file)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -163,7 +190,7 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 		return readText(file, f)
 	}
 
-	return nil, fmt.Errorf("%s: %w %q; known: jsonl, json, csv, tsv, parquet, txt", file, ErrFormat, format)
+	return nil, fmt.Errorf("%s: %w %q; known: jsonl, json, csv, tsv, parquet, arrow, txt", file, ErrFormat, format)
 }
 
 // eachLine calls f with every line and its number, from 1.

@@ -2,6 +2,7 @@ package data
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/modelcompress/compress/internal/arrow"
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
@@ -167,5 +169,34 @@ func TestUniversalLines(t *testing.T) {
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q %v, want %q", got, err, want)
 		}
+	}
+}
+
+// TestArrow: Arrow files, and folders that the datasets library saved, are the documents that are in them; one with
+// splits is refused before anything is read.
+func TestArrow(t *testing.T) {
+	const saved = "../../../../internal/arrow/testdata/"
+	for name, want := range map[string]string{
+		"saved":          "Text 0. Text 1. Text 2. Text 3. Text 4.",
+		"splits/test":    "Text 2.",
+		"shuffled":       "Text 3. Text 2.",
+		"saved/*2.arrow": "Text 0. Text 1. Text 2. Text 3. Text 4.",
+	} {
+		for _, format := range []string{"", "arrow"} {
+			docs, err := Source{Files: []string{name}, Format: format, Bases: []string{saved}}.Load()
+			var texts []string
+			for _, d := range docs {
+				text, _ := d.Get("text")
+				texts = append(texts, fmt.Sprint(text))
+			}
+			if got := strings.Join(texts, " "); err != nil || got != want {
+				t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+			}
+		}
+	}
+
+	err := Source{Files: []string{"splits"}, Bases: []string{saved}}.Check()
+	if !errors.Is(err, arrow.ErrSplits) {
+		t.Errorf("a data set with splits: %v", err)
 	}
 }

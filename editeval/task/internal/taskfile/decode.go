@@ -296,7 +296,7 @@ func (t *Task) dataset(r *reader) {
 	path := r.text("dataset_path", "")
 	kwargs, _ := r.get("dataset_kwargs").(*pyvalue.Dict)
 
-	formats := map[string]string{"json": "", "csv": "", "parquet": "parquet", "text": "text"}
+	formats := map[string]string{"json": "", "csv": "", "parquet": "parquet", "arrow": "arrow", "text": "text"}
 	if format, ok := formats[path]; ok {
 		t.Format = format
 	} else if path != "" {

@@ -16,9 +16,15 @@ var keys = []Key{
 	{"include", "", "", "another file, whose keys count where this one has none"},
 	{"metadata", "", "", "version is recorded with results; the rest is yours"},
 
-	{"dataset_path", "", "by the files' names", "form of the data: json, csv, parquet or text; data are local files"},
+	{
+		"dataset_path", "", "by the files' names",
+		"form of the data: json, csv, parquet, arrow or text; data are local files",
+	},
 	{"dataset_kwargs", "", "", "data_files and how they are read; required"},
-	{"data_files", "dataset_kwargs", "", "the file, or files, of each split: {test: FILE, train: FILE}; required"},
+	{
+		"data_files", "dataset_kwargs", "",
+		"the file, files or saved folder of each split: {test: FILE, train: FILE}; required",
+	},
 	{"field", "dataset_kwargs", "", "of a JSON file: the key under which the records are"},
 	{"delimiter", "dataset_kwargs", "a comma", "of a CSV file: a comma or a tab"},
 	{"sep", "dataset_kwargs", "a comma", "the same as delimiter"},

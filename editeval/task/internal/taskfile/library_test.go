@@ -225,6 +225,7 @@ func TestDatasets(t *testing.T) {
 		"dataset_path: csv\ndataset_kwargs: {data_files: {test: x}}":               "",
 		"dataset_path: csv\ndataset_kwargs: {data_files: {test: x}, sep: \"\\t\"}": "tsv",
 		"dataset_path: parquet\ndataset_kwargs: {data_files: {test: x}}":           "parquet",
+		"dataset_path: arrow\ndataset_kwargs: {data_files: {test: x}}":             "arrow",
 		"dataset_path: text\ndataset_kwargs: {data_files: {test: x}}":              "text",
 	} {
 		l, err := library(t, "task: t\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"+dataset+"\n")

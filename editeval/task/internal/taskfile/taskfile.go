@@ -42,7 +42,7 @@ type Task struct {
 	Version     string
 
 	Data            map[string][]string // files of each split
-	Format          string              // json, csv, tsv, parquet or text, "" to tell by the files' names
+	Format          string              // json, csv, tsv, parquet, arrow or text, "" to tell by the files' names
 	Field           string              // of a JSON file: where the records are
 	TrainingSplit   string
 	ValidationSplit string

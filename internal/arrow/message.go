@@ -1,0 +1,409 @@
+package arrow
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// Slots of the tables of Arrow's Message.fbs, Schema.fbs and File.fbs: where a table's own index has their fields.
+const (
+	messageVersion  = 4
+	messageKind     = 6
+	messageHeader   = 8
+	messageBody     = 10
+	messageMetadata = 12
+
+	schemaFields   = 6
+	schemaMetadata = 8
+
+	fieldName       = 4
+	fieldKind       = 8
+	fieldDictionary = 12
+	fieldChildren   = 14
+	fieldMetadata   = 16
+
+	pairKey   = 4
+	pairValue = 6
+
+	dictionaryData = 6
+
+	batchRows        = 4
+	batchNodes       = 6
+	batchBuffers     = 8
+	batchCompression = 10
+	batchVariadic    = 12
+
+	compressionCodec = 4
+
+	footerDictionaries = 8
+	footerBatches      = 10
+)
+
+// Sizes of the elements of vectors.
+const (
+	offsetSize = 4
+	numberSize = 8
+	nodeSize   = 16
+	bufferSize = 16
+	blockSize  = 24
+)
+
+// Kinds of messages.
+const (
+	kindSchema     = 1
+	kindDictionary = 2
+	kindBatch      = 3
+)
+
+// Versions of the format: since Arrow 0.8, and since 1.0.
+const (
+	version4 = 3
+	version5 = 4
+)
+
+// refused are kinds of columns that no record can have.
+var refused = map[byte]string{
+	7: "decimals", 11: "intervals", 14: "unions", 17: "maps", 22: "runs (run-end encoding)",
+}
+
+// Kinds of columns: those whose values lie in any number of buffers (views of bytes and of text), and the last one that
+// this package knows.
+const (
+	bytesView = 23
+	textView  = 24
+	lastKind  = 26
+)
+
+// table is a table of a message, which is in the form of FlatBuffers: an index of its own says where in the message the
+// fields are. What lies outside of the message is a panic, as everywhere in that library.
+type table struct{ flatbuffers.Table }
+
+// root is the table that a message is.
+func root(b []byte) table {
+	return table{flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}}
+}
+
+// sub is a table that a field refers to.
+func (t table) sub(slot flatbuffers.VOffsetT) (sub table, ok bool) {
+	o := t.Offset(slot)
+	if o == 0 {
+		return table{}, false
+	}
+	return table{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(t.Pos + flatbuffers.UOffsetT(o))}}, true
+}
+
+// vector is a list of elements of one size.
+type vector struct {
+	first flatbuffers.UOffsetT
+	n     int
+	size  int
+}
+
+func (v vector) at(i int) flatbuffers.UOffsetT { return v.first + flatbuffers.UOffsetT(i*v.size) }
+
+// vector is the list that a field refers to, all of which is in the message; one that is left out is empty.
+func (t table) vector(slot flatbuffers.VOffsetT, size int) (vector, error) {
+	o := t.Offset(slot)
+	if o == 0 {
+		return vector{}, nil
+	}
+
+	v := vector{first: t.Vector(flatbuffers.UOffsetT(o)), n: t.VectorLen(flatbuffers.UOffsetT(o)), size: size}
+	if v.n < 0 || int64(v.first)+int64(v.n)*int64(size) > int64(len(t.Bytes)) {
+		return vector{}, fmt.Errorf("%w: a list of %d elements", ErrFormat, v.n)
+	}
+	return v, nil
+}
+
+// tables calls a function with every table that a list of them has.
+func (t table) tables(slot flatbuffers.VOffsetT, each func(table) error) error {
+	v, err := t.vector(slot, offsetSize)
+	if err != nil {
+		return err
+	}
+	for i := range v.n {
+		if err := each(table{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(v.at(i))}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// message is what a message says about what follows it.
+type message struct {
+	body  int64
+	batch *batch // nil: it is a schema
+}
+
+// checkMessage checks a message before the library gets it, which allocates as many elements as it names. A schema
+// tells views how many columns of a record batch have buffers in a number of their own.
+func checkMessage(meta []byte, left *allowance, views *int) (*message, error) {
+	t := root(meta)
+	kind := t.GetByteSlot(messageKind, 0)
+	m := &message{body: t.GetInt64Slot(messageBody, 0)}
+	version := t.GetInt16Slot(messageVersion, 0)
+	header, ok := t.sub(messageHeader)
+	switch {
+	case version < version4 || version > version5:
+		return nil, fmt.Errorf("%w: version %d of the format", ErrUnsupported, version+1)
+	case !ok || m.body < 0 || kind == kindSchema && m.body > 0:
+		return nil, fmt.Errorf("%w: message of kind %d with %d bytes", ErrFormat, kind, m.body)
+	}
+	if err := checkPairs(t, messageMetadata, left); err != nil {
+		return nil, err
+	}
+
+	switch kind {
+	case kindSchema:
+		c := schemaCheck{left: left}
+		if err := checkPairs(header, schemaMetadata, left); err != nil {
+			return nil, err
+		}
+		err := c.fields(header, schemaFields, 0)
+		*views = max(*views, c.views)
+		return m, err
+	case kindDictionary:
+		if header, ok = header.sub(dictionaryData); !ok {
+			return nil, fmt.Errorf("%w: a dictionary without values", ErrFormat)
+		}
+	case kindBatch:
+	default:
+		return nil, fmt.Errorf("%w: message of kind %d", ErrUnsupported, kind)
+	}
+
+	need := *views
+	if kind == kindDictionary {
+		need = 0
+	}
+	var err error
+	m.batch, err = checkBatch(header, m.body, need)
+	return m, err
+}
+
+// checkPairs checks the keys and values that a table can carry.
+func checkPairs(t table, slot flatbuffers.VOffsetT, left *allowance) error {
+	return t.tables(slot, func(pair table) error {
+		return left.take(64 + pair.textLen(pairKey) + pair.textLen(pairValue))
+	})
+}
+
+// textLen is how long the text is that a field refers to.
+func (t table) textLen(slot flatbuffers.VOffsetT) int64 {
+	o := t.Offset(slot)
+	if o == 0 {
+		return 0
+	}
+	return int64(len(t.ByteVector(t.Pos + flatbuffers.UOffsetT(o))))
+}
+
+// schemaCheck counts the columns of a schema: lists of them can share their elements, so that there are more than
+// would find room in the message.
+type schemaCheck struct {
+	left  *allowance
+	n     int
+	views int // columns of views
+}
+
+func (c *schemaCheck) fields(t table, slot flatbuffers.VOffsetT, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: columns nested more than %d deep", ErrUnsupported, maxDepth)
+	}
+	return t.tables(slot, func(f table) error {
+		if c.n++; c.n > maxFields {
+			return fmt.Errorf("%w: more than %d columns", ErrUnsupported, maxFields)
+		}
+		if err := c.left.take(256 + f.textLen(fieldName)); err != nil {
+			return err
+		}
+
+		kind := f.GetByteSlot(fieldKind, 0)
+		if name, ok := refused[kind]; ok {
+			var column []byte
+			if o := f.Offset(fieldName); o != 0 {
+				column = f.ByteVector(f.Pos + flatbuffers.UOffsetT(o))
+			}
+			return fmt.Errorf("column %.100q: %w: %s (HINT: write the file anew without it, or with it as text)",
+				column, ErrUnsupported, name)
+		}
+		if kind == 0 || kind > lastKind {
+			return fmt.Errorf("%w: columns of kind %d", ErrUnsupported, kind)
+		}
+		if kind == bytesView || kind == textView {
+			c.views++
+		}
+
+		views := c.views
+		if err := checkPairs(f, fieldMetadata, c.left); err != nil {
+			return err
+		}
+		if err := c.fields(f, fieldChildren, depth+1); err != nil {
+			return err
+		}
+		if f.Offset(fieldDictionary) != 0 && (c.views > views || kind == bytesView || kind == textView) {
+			return fmt.Errorf("%w: dictionaries of views (HINT: write the file anew with plain text)", ErrUnsupported)
+		}
+		return nil
+	})
+}
+
+// batch is the description of a record batch, or of the values of a dictionary.
+type batch struct {
+	t       table
+	buffers vector
+}
+
+// checkBatch checks a batch, in which so many columns at least have buffers in a number of their own.
+func checkBatch(t table, body int64, views int) (*batch, error) {
+	nodes, err := t.vector(batchNodes, nodeSize)
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes.n {
+		rows, nulls := t.GetInt64(nodes.at(i)), t.GetInt64(nodes.at(i)+8)
+		if rows < 0 || rows > 1<<40 || nulls < 0 || nulls > rows {
+			return nil, fmt.Errorf("%w: a column of %d values, %d of them absent", ErrFormat, rows, nulls)
+		}
+	}
+	if rows := t.GetInt64Slot(batchRows, 0); rows < 0 || rows > 1<<40 {
+		return nil, fmt.Errorf("%w: a record batch of %d rows", ErrFormat, rows)
+	}
+
+	b := &batch{t: t}
+	if b.buffers, err = t.vector(batchBuffers, bufferSize); err != nil {
+		return nil, err
+	}
+	for i := range b.buffers.n {
+		if at, n := b.buffer(i); at < 0 || n < 0 || at > body || n > body-at {
+			return nil, fmt.Errorf("%w: %d bytes at %d of a record batch of %d", ErrFormat, n, at, body)
+		}
+	}
+
+	variadic, err := t.vector(batchVariadic, numberSize)
+	if err != nil {
+		return nil, err
+	}
+	if variadic.n < views { // the library would read on behind the list
+		return nil, fmt.Errorf("%w: %d columns of views, and %d numbers of their buffers", ErrFormat, views, variadic.n)
+	}
+	for i := range variadic.n {
+		if n := t.GetInt64(variadic.at(i)); n < 0 || n > int64(b.buffers.n) {
+			return nil, fmt.Errorf("%w: a column of %d buffers", ErrFormat, n)
+		}
+	}
+	return b, nil
+}
+
+// buffer is where in the body a buffer is.
+func (b *batch) buffer(i int) (at, n int64) {
+	p := b.buffers.at(i)
+	return b.t.GetInt64(p), b.t.GetInt64(p + 8)
+}
+
+// Codecs of compressed bodies.
+const (
+	codecLZ4  = 0
+	codecZstd = 1
+)
+
+// unpack unpacks the buffers of a body, and makes the description one of a body that is not packed: the library would
+// trust the sizes that stand before the buffers, and a frame of Zstandard on the memory that it asks for.
+func (b *batch) unpack(body []byte, u *unpacker) ([]byte, error) {
+	compression, ok := b.t.sub(batchCompression)
+	if !ok {
+		return body, nil
+	}
+	codec := compression.GetByteSlot(compressionCodec, codecLZ4)
+	if codec != codecLZ4 && codec != codecZstd {
+		return nil, fmt.Errorf("%w: compression %d; known: LZ4, Zstandard", ErrUnsupported, codec)
+	}
+
+	var out []byte
+	for i := range b.buffers.n {
+		at, n := b.buffer(i)
+		if n == 0 {
+			continue
+		}
+		plain, err := u.buffer(body[at:at+n], codec, int64(len(out)))
+		if err != nil {
+			return nil, err
+		}
+
+		p := b.buffers.at(i)
+		flatbuffers.WriteInt64(b.t.Bytes[p:], int64(len(out)))
+		flatbuffers.WriteInt64(b.t.Bytes[p+8:], int64(len(plain)))
+		out = append(out, plain...)
+		out = append(out, make([]byte, -len(out)&7)...) // numbers of 8 bytes begin at multiples of 8
+	}
+
+	// The index of the table no longer has the compression: it is found where the table points, backwards.
+	index := flatbuffers.UOffsetT(flatbuffers.SOffsetT(b.t.Pos) - b.t.GetSOffsetT(b.t.Pos))
+	flatbuffers.WriteVOffsetT(b.t.Bytes[index+batchCompression:], 0)
+	return out, nil
+}
+
+// zstandard is the decoder of all files, which makes no more of a buffer than there is room for.
+var zstandard = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true))
+})
+
+// unpacker unpacks the buffers of a file.
+type unpacker struct {
+	left *allowance
+	lz4  *lz4.Reader // nil: none was needed yet
+}
+
+// buffer unpacks a buffer, which begins with its size unpacked, or with -1 if it is not packed.
+func (u *unpacker) buffer(p []byte, codec byte, before int64) ([]byte, error) {
+	if len(p) < 8 {
+		return nil, fmt.Errorf("%w: a packed buffer of %d bytes", ErrFormat, len(p))
+	}
+	size := int64(binary.LittleEndian.Uint64(p))
+	p = p[8:]
+	if size == -1 {
+		return p, u.left.take(int64(len(p)))
+	}
+
+	// Unpacked, it is copied once.
+	if size > maxBody || before+size > maxBody {
+		return nil, fmt.Errorf("%w: a record batch of more than %d bytes (HINT: write the file anew in smaller "+
+			"batches)", ErrUnsupported, int64(maxBody))
+	}
+	if size < 0 {
+		return nil, fmt.Errorf("%w: a buffer of %d bytes", ErrFormat, size)
+	}
+	if err := u.left.take(2 * size); err != nil {
+		return nil, err
+	}
+
+	if codec == codecLZ4 {
+		if u.lz4 == nil {
+			u.lz4 = lz4.NewReader(nil)
+		}
+		u.lz4.Reset(bytes.NewReader(p))
+		out := make([]byte, size)
+		if _, err := io.ReadFull(u.lz4, out); err != nil {
+			return nil, fmt.Errorf("%w: LZ4: %w", ErrFormat, err)
+		}
+		return out, nil
+	}
+
+	d, err := zstandard()
+	if err != nil {
+		return nil, err
+	}
+	out, err := d.DecodeAll(p, make([]byte, 0, size))
+	if err == nil && int64(len(out)) != size {
+		err = fmt.Errorf("a buffer unpacks to %d bytes, not %d", len(out), size)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: Zstandard: %w", ErrFormat, err)
+	}
+	return out, nil
+}
