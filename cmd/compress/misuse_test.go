@@ -302,3 +302,14 @@ func TestMisspeltVerbs(t *testing.T) {
 		t.Errorf("%d groups of verbs", groups)
 	}
 }
+
+// TestMisspeltInstructionSet: a name that switches nothing off is refused before anything is done.
+func TestMisspeltInstructionSet(t *testing.T) {
+	t.Setenv("COMPRESS_CPU_DISABLE", "amx,avx-512")
+	var stdout, stderr bytes.Buffer
+	code := run([]string{"inspect", "--device", "cpu"}, &stdout, &stderr)
+	if text := stderr.String(); code != 2 || stdout.Len() > 0 ||
+		!strings.HasPrefix(text, `compress inspect: COMPRESS_CPU_DISABLE: "avx-512" is no instruction set`) {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), text)
+	}
+}

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -23,8 +24,27 @@ class Bench:
 
     def __init__(self, compress, data, out, threads, quick=False):
         self.program, self.data, self.out = pathlib.Path(compress).resolve(), pathlib.Path(data).resolve(), pathlib.Path(out).resolve()
-        self.root, self.threads, self.quick, self.part = HERE.parent.parent, threads, quick, ""
-        self.out.mkdir(parents=True, exist_ok=True)
+        self.root, self.quick, self.part = HERE.parent.parent, quick, ""
+        if not re.fullmatch("[1-9][0-9]*", str(threads)):
+            raise Failure(f"THREADS is {threads!r}, not a number of processors")
+        self.threads = int(threads)
+        if not self.data.is_dir():
+            raise Failure(f"DATA: {self.data} is not a folder; --help says what is read from it")
+
+    def begin(self):
+        """Makes the folder, or goes on in it, and notes what computes."""
+        version = self.version()
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise Failure(f"OUT: {self.out} is not a folder") from None
+        path = self.out / "machine.json"
+        if path.exists() and bool(json.loads(path.read_text()).get("quick")) != self.quick:
+            raise Failure(f"OUT: {self.out} has figures of a run {'without' if self.quick else 'with'} --quick; take another folder")
+        self.note("machine", "quick", self.quick or None)
+        self.note("machine", "processor", peers.cpu())
+        self.note("machine", "without", os.environ.get("COMPRESS_CPU_DISABLE") or None)
+        self.note("machine", "compress", version)
 
     def some(self, whole, few):
         """How much of a part is done: whole, or with --quick few."""
@@ -41,7 +61,10 @@ class Bench:
     @property
     def model(self):
         """The real model in F32; part model makes it."""
-        return self.out / "SmolLM2-135M-Instruct"
+        path = self.out / "SmolLM2-135M-Instruct"
+        if self.part != "model" and not path.exists():
+            raise Failure(f"{path} is not there; part model makes it")
+        return path
 
     def text(self, name):
         return self.named("text", name)
@@ -110,7 +133,10 @@ class Bench:
         return line
 
     def version(self):
-        return json.loads(subprocess.run([self.program, "version", "--json"], capture_output=True, check=True).stdout)["version"]
+        try:
+            return json.loads(subprocess.run([self.program, "version", "--json"], capture_output=True, check=True).stdout)["version"]
+        except (OSError, subprocess.CalledProcessError, ValueError, KeyError):
+            raise Failure(f"COMPRESS: {self.program} is not the program: it says nothing to version --json") from None
 
     def script(self, name, *args, env=None):
         """Runs another script of compare/: what it printed."""
@@ -129,7 +155,10 @@ class Bench:
             subprocess.run([sys.executable, "-m", "venv", where], check=True)
             subprocess.run([where / "bin/pip", "install", "-q", *PACKAGES], check=True)
             done.touch()
-        return str(where / "bin" / "python")
+        python = where / "bin" / "python"
+        if not python.exists():
+            raise Failure(f"REAL_VENV: {where} is no environment of Python: there is no {python}")
+        return str(python)
 
     def peer(self, work, **spec):
         """Runs a piece of work of peerside.py: its figures, time and memory."""

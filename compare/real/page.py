@@ -13,8 +13,11 @@ def write(b):
     write_json(b.out / "real.json", {"machine": table_of(b, "machine"), "data": table_of(b, "data"), "failed": table_of(b, "failed"), **figures})
 
     machine = table_of(b, "machine")
-    lines = ["# A real language model", "",
-             f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}, compress {machine.get('compress')}. CPU-seconds are those of whole",
+    lines = ["# A real language model", ""]
+    if machine.get("quick"):
+        lines += ["**A run with --quick: a check that everything runs. No figure stands for anything, and how much was measured is less than the text says.**", ""]
+    without = f" without {machine['without']}" if machine.get("without") else ""
+    lines += [f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}{without}, compress {machine.get('compress')}. CPU-seconds are those of whole",
              "commands, memory is the most that was resident. p is that of a paired t-test over windows or records, not adjusted.", ""]
     for name, section in SECTIONS.items():
         if name in figures:
@@ -100,8 +103,8 @@ def pruning(b, f):
             if not r:
                 cells.append("")
                 continue
-            d = paired(wanda["window_nll"], r["window_nll"])
-            cells.append(f"{r['ppl']:.2f} ± {r['stderr']:.1f}" + ("" if m == "wanda" else f" ({d['difference']:+.3f}, p {d['p']:.1g})"))
+            d = wanda and paired(wanda["window_nll"], r["window_nll"])
+            cells.append(f"{r['ppl']:.2f} ± {r['stderr']:.1f}" + ("" if m == "wanda" or not d else f" ({d['difference']:+.3f}, p {d['p']:.1g})"))
         seconds = [at[m, p]["prune_cpu_seconds"] for p in patterns if (m, p) in at]
         rows.append([m, *cells, f"{min(seconds):.0f}–{max(seconds):.0f}"])
 
@@ -110,8 +113,10 @@ def pruning(b, f):
              "validation text; in brackets nats a token more than Wanda on the same windows. CPU-seconds are those of pruning alone.", ""]
     lines += table(["method", *patterns, "CPU-seconds"], rows)
     chart = [(m, [(i, at[m, p]["ppl"]) for i, p in enumerate(patterns) if (m, p) in at and "@" not in m and ":" not in p]) for m in methods]
-    plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], [c for c in chart if len(c[1]) > 1], log=True)
-    lines += commands(*(f[n] for n in names if n in f)) + ["", "![perplexity after pruning](pruning.svg)"]
+    lines += commands(*(f[n] for n in names if n in f))
+    if chart := [c for c in chart if len(c[1]) > 1]:
+        plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], chart, log=True)
+        lines += ["", "![perplexity after pruning](pruning.svg)"]
     return lines + accuracies(f, "tasks ")
 
 
@@ -163,8 +168,9 @@ def merging(b, f):
         if " on " in name:
             model, domain = name.rsplit(" on ", 1)
             losses.setdefault(model, {})[domain] = x["report"]
+    losses = {m: found for m, found in losses.items() if m.startswith(("expert ", "adapter ")) or len(found) == len(parts.NAMES)}  # the others were interrupted
     experts = {d: losses[f"expert {d}"][d] for d in parts.NAMES if f"expert {d}" in losses}
-    if len(experts) < len(parts.NAMES):
+    if len(experts) < len(parts.NAMES) or "base" not in losses or any(f"adapter {d}" not in losses for d in parts.NAMES):
         return []
     total = f.get("bytes", {})
     stored = {"base": total.get("base"), "each expert on its own": total.get("experts"), "base + adapters": total.get("adapters")}

@@ -6,6 +6,7 @@ COMPRESS is the program. The model is SmolLM2-135M-Instruct (Apache-2.0), from t
 Gemma 3 270M too, whose wheels carry Google's Gemma Terms of Use. OUT gets a folder for each part, with a JSON file for every figure, and real.md,
 real.json and pictures of all that is there. What is there already is not measured again, so
 that an interrupted run goes on, and a file that is removed is measured anew. A part that cannot run is named, with the reason, and the others go on.
+Figures of --quick stand for nothing, and are kept apart: they need an OUT of their own.
 
 DATA is a folder with what the parts read; real.json notes the size and SHA-256 of each:
 
@@ -40,7 +41,7 @@ def main():
     p.add_argument("part", nargs="*")
     p.add_argument("--quick", action="store_true", help="a few steps and documents of everything: a check that all of it runs")
     p.add_argument("--list", action="store_true", help="name the parts")
-    a = p.parse_args()
+    a = p.parse_intermixed_args()
     if a.list:
         print("\n".join(f"{name:12} {part.__doc__}" for name, part in parts.PARTS.items()))
         return
@@ -49,9 +50,11 @@ def main():
     if unknown := set(a.part) - set(parts.PARTS):
         p.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(parts.PARTS)}")
 
-    b = bench.Bench(a.compress, a.data, a.out, int(os.environ.get("THREADS", 2)), a.quick)
-    b.note("machine", "processor", bench.peers.cpu())
-    b.note("machine", "compress", b.version())
+    try:
+        b = bench.Bench(a.compress, a.data, a.out, os.environ.get("THREADS", "2"), a.quick)
+        b.begin()
+    except (bench.Failure, OSError) as e:
+        p.exit(2, f"real.py: {e}\n")
     failed = [name for name in a.part or parts.PARTS if not run(b, name)]
     page.write(b)
     if failed:

@@ -11,10 +11,12 @@ import (
 // choose returns the fastest loops that the processor has and the list does not switch off.
 func choose(disable string) *loops {
 	x := cpu.X86
+	listed := "," + strings.ReplaceAll(disable, " ", "") + ","
 	switch {
-	case strings.Contains(disable, "avx2") || !x.HasAVX2 || !x.HasF16C:
+	case strings.Contains(listed, ",avx2,") || !x.HasAVX2 || !x.HasF16C:
 		return &portable
-	case strings.Contains(disable, "avx512") || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+	case strings.Contains(listed, ",avx512,") || // not for avx512bf16
+		!x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
 		return &loops{
 			codes: codesAVX2, tableLanes: tableLanesAVX2, descentLanes: descentLanesAVX2,
 			largest: largestAVX2, extremes: extremesAVX2,

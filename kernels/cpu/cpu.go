@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/memlimit"
@@ -179,6 +180,22 @@ func (f features) names() []string {
 	}
 
 	return s
+}
+
+// switches are the names of instruction sets that can be switched off, on whatever processor.
+var switches = []string{
+	"avx2", "avxvnni", "avx512", "avx512bf16", "avx512vnni", "amx", "neon", "dotprod", "i8mm", "bf16", "bfmmla",
+}
+
+// CheckDisabled looks at the names in a value of COMPRESS_CPU_DISABLE: what is misspelt would stay on without a word.
+func CheckDisabled(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(switches, name) {
+			return fmt.Errorf("%q is no instruction set that can be switched off (HINT: those are %s)", name,
+				strings.Join(switches, ", "))
+		}
+	}
+	return nil
 }
 
 // without drops the instruction sets named in the comma-separated list, and those that build on them.

@@ -46,3 +46,24 @@ func TestWithout(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckDisabled: every name that switches something off is known, and what switches nothing off is not.
+func TestCheckDisabled(t *testing.T) {
+	all := features{
+		avx2: true, avxvnni: true, avx512: true, vnni: true, avx512bf16: true, fastDot: true, amx: true, amxInt8: true,
+		neon: true, dotprod: true, i8mm: true, bf16: true, bfmmla: true,
+	}
+	for _, name := range switches {
+		if all.without(name) == all {
+			t.Errorf("%s switches nothing off", name)
+		}
+	}
+	for list, right := range map[string]bool{
+		"": true, "amx,avx512": true, "avx512, avxvnni": true, "neon,": true,
+		"AMX": false, "amx,avx-vnni": false, "sse": false,
+	} {
+		if err := CheckDisabled(list); (err == nil) != right {
+			t.Errorf("%q: %v", list, err)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 func adamAVX2(k *adamStep)
 
 // haveVectors may be switched off as in package kernels/cpu.
-var haveVectors = cpu.X86.HasAVX2 && !strings.Contains(","+os.Getenv("COMPRESS_CPU_DISABLE")+",", ",avx2,")
+var haveVectors = cpu.X86.HasAVX2 &&
+	!strings.Contains(","+strings.ReplaceAll(os.Getenv("COMPRESS_CPU_DISABLE"), " ", "")+",", ",avx2,")
 
 func adamVectors(k *adamStep) { adamAVX2(k) }

@@ -11,7 +11,8 @@ import (
 // choose returns the fastest loops that the processor has and the list does not switch off.
 func choose(disable string) *loops {
 	x := cpu.X86
-	no2, no512 := strings.Contains(disable, "avx2"), strings.Contains(disable, "avx512")
+	listed := "," + strings.ReplaceAll(disable, " ", "") + ","
+	no2, no512 := strings.Contains(listed, ",avx2,"), strings.Contains(listed, ",avx512,") // not for avx512bf16
 	switch {
 	case no2 || !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI1 || !x.HasBMI2 || !x.HasPOPCNT:
 		return &portable

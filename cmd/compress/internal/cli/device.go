@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/kernels/device"
 )
 
@@ -17,6 +19,14 @@ var uses = map[string]device.Use{
 	"conflict":       device.Once,
 	"experts export": device.Once, "experts verify": device.Once, "lora fold": device.Once, "lora combine": device.Once,
 	"lora export": device.Once, "lora inspect": device.Once, "generate": device.Tokens,
+}
+
+// checkDisabled looks at the variable that switches instruction sets off: a misspelt name would leave one on.
+func checkDisabled() error {
+	if err := cpu.CheckDisabled(os.Getenv("COMPRESS_CPU_DISABLE")); err != nil {
+		return Usagef("COMPRESS_CPU_DISABLE: %w", err)
+	}
+	return nil
 }
 
 // Device opens the device that the flags ask for, once. It is closed after the work.

@@ -58,7 +58,7 @@ func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	j.verb = c
 	j.Ctx, j.start = models.Recorded(c.Context(), &j.opened), time.Now()
-	if err := errors.Join(checkEmpty(c, args), checkWords(c), CheckZeros(c.Flags())); err != nil {
+	if err := errors.Join(checkEmpty(c, args), checkWords(c), CheckZeros(c.Flags()), checkDisabled()); err != nil {
 		return err
 	}
 
