@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Compute is how a verb computes with the weights of a model.
@@ -86,10 +87,23 @@ func (j *Job) Opened(m *lm.Model, o lm.Options) {
 		j.Remark("--fast has no effect: %s has no dot products of %s that are faster than those of F32; "+
 			"products are exact", info.Name, kind)
 	}
+	if o.Precision == kernels.Fast && has && !j.exact && len(r.Kept) == 0 && !holdsBF16(m) {
+		j.exact = true
+		j.Remark("--fast has no effect on products with the weights, none of which is BF16 or quantised; " +
+			"compress convert --dtype bf16 makes a copy that is")
+	}
 
 	if len(r.Decoded) > 0 && !o.Decode && !o.Stream && o.Bits == 0 {
 		j.Note("weights: %s", r)
 	}
+}
+
+// holdsBF16 reports whether a matrix of a model is stored in BF16.
+func holdsBF16(m *lm.Model) bool {
+	return slices.ContainsFunc(m.Tensors(), func(name string) bool {
+		info, ok := m.Info(name)
+		return ok && info.DType == safetensors.BF16 && len(info.Shape) == 2
+	})
 }
 
 // unknownKeys says which keys of a model's configuration have no effect: a misspelt one, rope_thet for rope_theta,
