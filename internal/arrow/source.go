@@ -26,7 +26,8 @@ type source struct {
 	r    io.ReaderAt
 	size int64
 	unpacker
-	err error // why there are no more messages; nil: they are through, or the library made nothing of one
+	schema schema
+	err    error // why there are no more messages; nil: they are through, or the library made nothing of one
 
 	at     int64   // of a stream: where the next message begins
 	places []int64 // of a file with a footer: where the messages begin that are still to come
@@ -42,7 +43,7 @@ func newSource(r io.ReaderAt, size int64, left *allowance) (*source, error) {
 		return nil, err
 	}
 
-	in := &source{r: r, size: size, unpacker: unpacker{left: left}}
+	in := &source{r: r, size: size, unpacker: unpacker{left: left}, schema: schema{left: left}}
 	switch {
 	case bytes.HasPrefix(head[:], featherV):
 		return nil, fmt.Errorf("%w: Feather of version 1 (HINT: write the file anew with pyarrow.feather)",
@@ -78,7 +79,7 @@ func (in *source) readFooter() error {
 	}
 
 	in.places = []int64{8}
-	return guarded(func() error {
+	err := guarded(func() error {
 		t := root(footer)
 		for _, slot := range []flatbuffers.VOffsetT{footerDictionaries, footerBatches} {
 			blocks, err := t.vector(slot, blockSize)
@@ -91,6 +92,10 @@ func (in *source) readFooter() error {
 		}
 		return nil
 	})
+	if err != nil {
+		return wrapped(fmt.Errorf("footer: %w", err))
+	}
+	return nil
 }
 
 // Message implements [ipc.MessageReader].
@@ -146,7 +151,7 @@ func (in *source) next() (meta, body []byte, err error) {
 	if meta, err = in.bytes(int64(length)); err != nil {
 		return nil, nil, err
 	}
-	m, err := checkMessage(meta, in.left)
+	m, err := in.schema.checkMessage(meta)
 	if err != nil {
 		return nil, nil, err
 	}
