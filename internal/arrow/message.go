@@ -32,7 +32,9 @@ const (
 	pairKey   = 4
 	pairValue = 6
 
-	dictionaryData = 6
+	dictionaryOfField = 4 // id
+	dictionaryID      = 4
+	dictionaryData    = 6
 
 	batchRows        = 4
 	batchNodes       = 6
@@ -73,13 +75,31 @@ var refused = map[byte]string{
 	7: "decimals", 11: "intervals", 14: "unions", 17: "maps", 22: "runs (run-end encoding)",
 }
 
-// Kinds of columns: those whose values lie in any number of buffers (views of bytes and of text), and the last one that
-// this package knows.
-const (
-	bytesView = 23
-	textView  = 24
-	lastKind  = 26
-)
+// needsOf is what a column of each kind needs by itself: a node, and buffers for which values are there, for lengths
+// and for the values. Views have further buffers, as many as each batch says.
+var needsOf = map[byte]needs{
+	1:  {nodes: 1},                       // nothing but absent values
+	2:  {nodes: 1, buffers: 2},           // whole numbers
+	3:  {nodes: 1, buffers: 2},           // fractions
+	4:  {nodes: 1, buffers: 3},           // binaries
+	5:  {nodes: 1, buffers: 3},           // texts
+	6:  {nodes: 1, buffers: 2},           // booleans
+	8:  {nodes: 1, buffers: 2},           // dates
+	9:  {nodes: 1, buffers: 2},           // times of a day
+	10: {nodes: 1, buffers: 2},           // points in time
+	12: {nodes: 1, buffers: 2},           // lists
+	13: {nodes: 1, buffers: 1},           // structs
+	15: {nodes: 1, buffers: 2},           // binaries of one length
+	16: {nodes: 1, buffers: 1},           // lists of one length
+	18: {nodes: 1, buffers: 2},           // spans of time
+	19: {nodes: 1, buffers: 3},           // binaries, as the next two with lengths of 64 bits
+	20: {nodes: 1, buffers: 3},           // texts
+	21: {nodes: 1, buffers: 2},           // lists
+	23: {nodes: 1, buffers: 2, views: 1}, // views of binaries
+	24: {nodes: 1, buffers: 2, views: 1}, // views of texts
+	25: {nodes: 1, buffers: 3},           // views of lists
+	26: {nodes: 1, buffers: 3},           // the same with lengths of 64 bits
+}
 
 // table is a table of a message, which is in the form of FlatBuffers: an index of its own says where in the message the
 // fields are. What lies outside of the message is a panic, as everywhere in that library.
@@ -142,9 +162,26 @@ type message struct {
 	batch *batch // nil: it is a schema
 }
 
-// checkMessage checks a message before the library gets it, which allocates as many elements as it names. A schema
-// tells views how many columns of a record batch have buffers in a number of their own.
-func checkMessage(meta []byte, left *allowance, views *int) (*message, error) {
+// needs are how many elements of its lists the library takes of the description of a record batch, unasked whether they
+// are there.
+type needs struct{ nodes, buffers, views int }
+
+func (n *needs) add(more needs) {
+	n.nodes += more.nodes
+	n.buffers += more.buffers
+	n.views += more.views
+}
+
+// schema is what the schema says of the messages after it.
+type schema struct {
+	left       *allowance
+	columns    int             // in all, at any depth
+	batch      needs           // of a record batch
+	dictionary map[int64]needs // of the values of a dictionary, by its number
+}
+
+// checkMessage checks a message before the library gets it, which allocates as many elements as it names.
+func (s *schema) checkMessage(meta []byte) (*message, error) {
 	t := root(meta)
 	kind := t.GetByteSlot(messageKind, 0)
 	m := &message{body: t.GetInt64Slot(messageBody, 0)}
@@ -156,20 +193,23 @@ func checkMessage(meta []byte, left *allowance, views *int) (*message, error) {
 	case !ok || m.body < 0 || kind == kindSchema && m.body > 0:
 		return nil, fmt.Errorf("%w: message of kind %d with %d bytes", ErrFormat, kind, m.body)
 	}
-	if err := checkPairs(t, messageMetadata, left); err != nil {
+	if err := checkPairs(t, messageMetadata, s.left); err != nil {
 		return nil, err
 	}
 
+	need := s.batch
 	switch kind {
 	case kindSchema:
-		c := schemaCheck{left: left}
-		if err := checkPairs(header, schemaMetadata, left); err != nil {
+		if err := checkPairs(header, schemaMetadata, s.left); err != nil {
 			return nil, err
 		}
-		err := c.fields(header, schemaFields, 0)
-		*views = max(*views, c.views)
-		return m, err
+		s.batch, s.columns, s.dictionary = needs{}, 0, map[int64]needs{}
+		return m, s.fields(header, schemaFields, 0, &s.batch)
 	case kindDictionary:
+		id := header.GetInt64Slot(dictionaryID, 0)
+		if need, ok = s.dictionary[id]; !ok {
+			return nil, fmt.Errorf("%w: values of a dictionary %d, which no column has", ErrFormat, id)
+		}
 		if header, ok = header.sub(dictionaryData); !ok {
 			return nil, fmt.Errorf("%w: a dictionary without values", ErrFormat)
 		}
@@ -178,10 +218,6 @@ func checkMessage(meta []byte, left *allowance, views *int) (*message, error) {
 		return nil, fmt.Errorf("%w: message of kind %d", ErrUnsupported, kind)
 	}
 
-	need := *views
-	if kind == kindDictionary {
-		need = 0
-	}
 	var err error
 	m.batch, err = checkBatch(header, m.body, need)
 	return m, err
@@ -203,23 +239,17 @@ func (t table) textLen(slot flatbuffers.VOffsetT) int64 {
 	return int64(len(t.ByteVector(t.Pos + flatbuffers.UOffsetT(o))))
 }
 
-// schemaCheck counts the columns of a schema: lists of them can share their elements, so that there are more than
-// would find room in the message.
-type schemaCheck struct {
-	left  *allowance
-	n     int
-	views int // columns of views
-}
-
-func (c *schemaCheck) fields(t table, slot flatbuffers.VOffsetT, depth int) error {
+// fields checks columns, and adds what they need to that of those before. It counts them, since lists of them can share
+// their elements, so that there are more than would find room in the message.
+func (s *schema) fields(t table, slot flatbuffers.VOffsetT, depth int, need *needs) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%w: columns nested more than %d deep", ErrUnsupported, maxDepth)
 	}
 	return t.tables(slot, func(f table) error {
-		if c.n++; c.n > maxFields {
+		if s.columns++; s.columns > maxFields {
 			return fmt.Errorf("%w: more than %d columns", ErrUnsupported, maxFields)
 		}
-		if err := c.left.take(256 + f.textLen(fieldName)); err != nil {
+		if err := s.left.take(256 + f.textLen(fieldName)); err != nil {
 			return err
 		}
 
@@ -232,22 +262,29 @@ func (c *schemaCheck) fields(t table, slot flatbuffers.VOffsetT, depth int) erro
 			return fmt.Errorf("column %.100q: %w: %s (HINT: write the file anew without it, or with it as text)",
 				column, ErrUnsupported, name)
 		}
-		if kind == 0 || kind > lastKind {
+		if err := checkPairs(f, fieldMetadata, s.left); err != nil {
+			return err
+		}
+		own, ok := needsOf[kind]
+		if !ok {
 			return fmt.Errorf("%w: columns of kind %d", ErrUnsupported, kind)
 		}
-		if kind == bytesView || kind == textView {
-			c.views++
+
+		encoding, ok := f.sub(fieldDictionary)
+		if !ok {
+			need.add(own)
+			return s.fields(f, fieldChildren, depth+1, need)
 		}
 
-		views := c.views
-		if err := checkPairs(f, fieldMetadata, c.left); err != nil {
+		// A batch has the places in the dictionary, and the dictionary has what the column is otherwise.
+		need.add(needs{nodes: 1, buffers: 2})
+		if err := s.fields(f, fieldChildren, depth+1, &own); err != nil {
 			return err
 		}
-		if err := c.fields(f, fieldChildren, depth+1); err != nil {
-			return err
-		}
-		if f.Offset(fieldDictionary) != 0 && (c.views > views || kind == bytesView || kind == textView) {
-			return fmt.Errorf("%w: dictionaries of views (HINT: write the file anew with plain text)", ErrUnsupported)
+		id := encoding.GetInt64Slot(dictionaryOfField, 0)
+		other := s.dictionary[id]
+		s.dictionary[id] = needs{
+			max(own.nodes, other.nodes), max(own.buffers, other.buffers), max(own.views, other.views),
 		}
 		return nil
 	})
@@ -259,8 +296,7 @@ type batch struct {
 	buffers vector
 }
 
-// checkBatch checks a batch, in which so many columns at least have buffers in a number of their own.
-func checkBatch(t table, body int64, views int) (*batch, error) {
+func checkBatch(t table, body int64, need needs) (*batch, error) {
 	nodes, err := t.vector(batchNodes, nodeSize)
 	if err != nil {
 		return nil, err
@@ -289,13 +325,18 @@ func checkBatch(t table, body int64, views int) (*batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if variadic.n < views { // the library would read on behind the list
-		return nil, fmt.Errorf("%w: %d columns of views, and %d numbers of their buffers", ErrFormat, views, variadic.n)
-	}
 	for i := range variadic.n {
-		if n := t.GetInt64(variadic.at(i)); n < 0 || n > int64(b.buffers.n) {
+		n := t.GetInt64(variadic.at(i))
+		if n < 0 || n > int64(b.buffers.n) {
 			return nil, fmt.Errorf("%w: a column of %d buffers", ErrFormat, n)
 		}
+		if i < need.views {
+			need.buffers += int(n)
+		}
+	}
+	if nodes.n < need.nodes || b.buffers.n < need.buffers || variadic.n < need.views {
+		return nil, fmt.Errorf("%w: a record batch of %d columns and %d buffers, not of %d and %d", ErrFormat, nodes.n,
+			b.buffers.n, need.nodes, need.buffers)
 	}
 	return b, nil
 }

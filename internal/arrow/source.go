@@ -26,12 +26,12 @@ type source struct {
 	r    io.ReaderAt
 	size int64
 	unpacker
-	err error // why there are no more messages; nil: they are through, or the library made nothing of one
+	schema schema
+	err    error // why there are no more messages; nil: they are through, or the library made nothing of one
 
 	at     int64   // of a stream: where the next message begins
 	places []int64 // of a file with a footer: where the messages begin that are still to come
 	footer bool
-	views  int // columns of the schema whose values lie in any number of buffers
 }
 
 func newSource(r io.ReaderAt, size int64, left *allowance) (*source, error) {
@@ -43,7 +43,7 @@ func newSource(r io.ReaderAt, size int64, left *allowance) (*source, error) {
 		return nil, err
 	}
 
-	in := &source{r: r, size: size, unpacker: unpacker{left: left}}
+	in := &source{r: r, size: size, unpacker: unpacker{left: left}, schema: schema{left: left}}
 	switch {
 	case bytes.HasPrefix(head[:], featherV):
 		return nil, fmt.Errorf("%w: Feather of version 1 (HINT: write the file anew with pyarrow.feather)",
@@ -93,7 +93,7 @@ func (in *source) readFooter() error {
 		return nil
 	})
 	if err != nil {
-		return wrapped(err)
+		return wrapped(fmt.Errorf("footer: %w", err))
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (in *source) next() (meta, body []byte, err error) {
 	if meta, err = in.bytes(int64(length)); err != nil {
 		return nil, nil, err
 	}
-	m, err := checkMessage(meta, in.left, &in.views)
+	m, err := in.schema.checkMessage(meta)
 	if err != nil {
 		return nil, nil, err
 	}

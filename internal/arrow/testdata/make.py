@@ -21,7 +21,7 @@ json.dump(rows, open("rows.json", "w"), ensure_ascii=False)
 pa.parquet.write_table(table, "rows.parquet")
 
 
-def stream(name, table, rows_of_batch=4, **options):
+def stream(name, table, rows_of_batch=8, **options):
     with pa.OSFile(name + ".arrow", "wb") as f, pa.ipc.new_stream(f, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as w:
         w.write_table(table, max_chunksize=rows_of_batch)
 
