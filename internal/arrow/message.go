@@ -203,7 +203,9 @@ func (s *schema) checkMessage(meta []byte) (*message, error) {
 		if err := checkPairs(header, schemaMetadata, s.left); err != nil {
 			return nil, err
 		}
-		s.batch, s.columns, s.dictionary = needs{}, 0, map[int64]needs{}
+		s.batch = needs{}
+		s.columns = 0
+		s.dictionary = map[int64]needs{}
 		return m, s.fields(header, schemaFields, 0, &s.batch)
 	case kindDictionary:
 		id := header.GetInt64Slot(dictionaryID, 0)
