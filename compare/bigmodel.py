@@ -3,7 +3,7 @@
     python3 compare/bigmodel.py OUT TOKENIZER [LAYERS [HIDDEN [MLP [HEADS]]]]     # 32 4096 11008 32: 13.8 GB
 
 TOKENIZER is a folder whose tokenizer files (and the size of whose vocabulary) are taken over. Weights are normal with a deviation of 0.02, of
-a generator with a fixed seed; numpy is enough. OUT/ids.safetensors has 32 sequences of 512 token ids, for --calib; OUT-lora is a LoRA of rank 16
+a generator with a fixed seed; numpy is enough. OUT/ids.safetensors has four sequences of 512 token ids, for --calib; OUT-lora is a LoRA of rank 16
 on all matrices of the blocks, as PEFT stores it, for fold.
 """
 import json
@@ -80,6 +80,6 @@ write(adapter / "adapter_model.safetensors", [
     "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(out.resolve()), "r": rank, "lora_alpha": 2 * rank, "bias": "none",
     "target_modules": sorted({n.split(".")[-2] for n, _ in blocks})}))
 
-ids = rng.integers(3, vocab, (32, 512)).astype("<i8")
+ids = rng.integers(3, vocab, (4, 512)).astype("<i8")
 head = json.dumps({"input_ids": {"dtype": "I64", "shape": list(ids.shape), "data_offsets": [0, ids.nbytes]}}).encode()
 (out / "ids.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + ids.tobytes())

@@ -431,7 +431,7 @@ def seven(b):
     remove(pruned)
     verb("fold", "lora", "fold", big, "--adapter", adapter)
     b.once("storage", lambda: {"read": rate(big)})
-    verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors", "--samples", 4, "--seqlen", 512)
+    verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors")
 
 
 def rate(folder):
