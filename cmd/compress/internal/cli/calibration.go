@@ -20,10 +20,13 @@ type Calibration struct {
 	SeqLen  int    // tokens of a window; 0: the model's default
 	Join    bool   // take the records of a JSONL file as one text
 	Chat    string // renders messages: a chat template of the model by name, or ownChat; empty: plainly
+
+	flags *pflag.FlagSet
 }
 
 // AddCalibration defines the flags.
 func (c *Calibration) AddCalibration(f *pflag.FlagSet) {
+	c.flags = f
 	f.StringVar(&c.Calib, "calib", "",
 		"`FILE` calibration text: plain text, JSONL, Parquet, Arrow, a folder of such, or token ids "+
 			"(.safetensors or .json); or "+strings.Join(DatasetNames(), ", ")+" by name")
@@ -60,7 +63,28 @@ func (c *Calibration) Windows(j *Job, m *lm.Model) (corpus.Windows, error) {
 			return corpus.Windows{}, err
 		}
 	}
-	return j.Sample(m, c.Calib, o)
+
+	w, err := j.Sample(m, c.Calib, o)
+	if err == nil {
+		c.idle(j, w)
+	}
+	return w, err
+}
+
+// idle says which flags say nothing to token ids, whose rows are the sequences.
+func (c *Calibration) idle(j *Job, w corpus.Windows) {
+	if w.Mode != corpus.IDs || c.flags == nil {
+		return
+	}
+	for _, f := range []struct {
+		name      string
+		asked, is int
+	}{{"samples", c.Samples, w.Count}, {"seqlen", c.SeqLen, w.SeqLen}} {
+		if c.flags.Changed(f.name) && f.asked != f.is {
+			j.Remark("--%s %d has no effect: %s has token ids, which are taken as they are, %d sequences of %d",
+				f.name, f.asked, c.Calib, w.Count, w.SeqLen)
+		}
+	}
 }
 
 // ownChat stands for a model's own chat template where a name is wanted.
