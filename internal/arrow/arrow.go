@@ -28,7 +28,7 @@ var (
 
 // Read reads all records of a file.
 func Read(file string) (rows []*pyvalue.Dict, err error) {
-	err = open(file, func(r io.ReaderAt, size int64) error {
+	err = safefile.Use(file, func(r io.ReaderAt, size int64) error {
 		rows, err = read(r, size)
 		return err
 	})
@@ -37,7 +37,7 @@ func Read(file string) (rows []*pyvalue.Dict, err error) {
 
 // Lines writes all records of a file as JSON, one a line, with one record batch in memory at a time.
 func Lines(file string, w io.Writer) error {
-	return open(file, func(r io.ReaderAt, size int64) error {
+	return safefile.Use(file, func(r io.ReaderAt, size int64) error {
 		var line []byte
 		return records(r, size, func(row *pyvalue.Dict) (err error) {
 			if line, err = pyvalue.AppendJSON(line[:0], row); err != nil {
@@ -48,22 +48,6 @@ func Lines(file string, w io.Writer) error {
 			return err
 		})
 	})
-}
-
-// open gives the content of a file to a function.
-func open(file string, use func(r io.ReaderAt, size int64) error) error {
-	f, err := safefile.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-
-	return use(f, st.Size())
 }
 
 func read(r io.ReaderAt, size int64) (all []*pyvalue.Dict, err error) {

@@ -33,7 +33,7 @@ var magic = []byte("PAR1")
 
 // Read reads all records of a file.
 func Read(file string) (rows []*pyvalue.Dict, err error) {
-	err = open(file, func(r io.ReaderAt, size int64) error {
+	err = safefile.Use(file, func(r io.ReaderAt, size int64) error {
 		rows, err = read(r, size)
 		return err
 	})
@@ -42,7 +42,7 @@ func Read(file string) (rows []*pyvalue.Dict, err error) {
 
 // Lines writes all records of a file as JSON, one a line, with one row group in memory at a time.
 func Lines(file string, w io.Writer) error {
-	return open(file, func(r io.ReaderAt, size int64) error {
+	return safefile.Use(file, func(r io.ReaderAt, size int64) error {
 		return groups(r, size, func(rows []*pyvalue.Dict) error {
 			for _, row := range rows {
 				line, err := pyvalue.AppendJSON(nil, row)
@@ -56,22 +56,6 @@ func Lines(file string, w io.Writer) error {
 			return nil
 		})
 	})
-}
-
-// open gives the content of a file to a function.
-func open(file string, use func(r io.ReaderAt, size int64) error) error {
-	f, err := safefile.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-
-	return use(f, st.Size())
 }
 
 // reader reads one file.

@@ -39,6 +39,22 @@ func Open(path string) (*os.File, error) {
 	return checked(f, path, err)
 }
 
+// Use gives the content of a file to a function, for as long as that runs. The error is that of the function, or as
+// for [Open].
+func Use(path string, use func(r io.ReaderAt, size int64) error) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return use(f, st.Size())
+}
+
 // In opens a file or a folder below root. The error wraps ErrNotRegular, or is one of the
 // operating system.
 func In(root *Folder, name string) (*os.File, error) {
