@@ -2,8 +2,8 @@
 // in (save_to_disk, its cache), and the files with a footer that pandas, Polars and pyarrow write as Feather. Columns
 // of booleans, numbers and texts are read, in lists and structs of any nesting, with or without dictionaries,
 // uncompressed or compressed with LZ4 or Zstandard. The records are those that a Parquet file of the same table gives
-// (package parquet): binaries are texts, dates and times whole numbers. Decimals, intervals, maps, unions and runs are
-// refused by name.
+// (package parquet): binaries are texts, with U+FFFD for bytes that are none, dates and times whole numbers. Decimals,
+// intervals, maps, unions and runs are refused by name, and columns of texts that are no UTF-8.
 //
 // The library arrow-go decodes what a message holds. It trusts what a message says about itself, so every message is
 // checked and unpacked here before it gets it.
@@ -77,6 +77,7 @@ func records(r io.ReaderAt, size int64, take func(row *pyvalue.Dict) error) erro
 	defer batches.Release()
 
 	values := converter{left: left}
+	before := int64(0) // rows of other batches
 	for n := 0; ; n++ {
 		more := false
 		err := guarded(func() error {
@@ -97,12 +98,13 @@ func records(r io.ReaderAt, size int64, take func(row *pyvalue.Dict) error) erro
 				row, err = values.record(batch, int(i))
 				return err
 			}); err != nil {
-				return wrapped(fmt.Errorf("record batch %d: row %d: %w", n, i, err))
+				return wrapped(fmt.Errorf("row %d: %w", before+i, err))
 			}
 			if err := take(row); err != nil {
 				return err
 			}
 		}
+		before += batch.NumRows()
 	}
 }
 

@@ -147,6 +147,29 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNoUTF8: a text that is declared to be UTF-8 and is not is refused by row and column, in Parquet alike; the bytes
+// of a binary are no such text (TestWide).
+func TestNoUTF8(t *testing.T) {
+	for name, want := range map[string]string{
+		"latin.arrow":       "bad Arrow file: row 4: column text",
+		"latindict.arrow":   "bad Arrow file: row 4: column text",
+		"latinlist.arrow":   "bad Arrow file: row 4: column text: column content",
+		"latin.parquet":     "bad Parquet file: row 4: column text",
+		"latindict.parquet": "bad Parquet file: row 4: column text",
+		"latinlist.parquet": "bad Parquet file: row 4: column text.list.element.content",
+	} {
+		lines := Lines
+		if strings.HasSuffix(name, ".parquet") {
+			lines = parquet.Lines
+		}
+		want += ": not valid UTF-8 at byte 3"
+		if err := lines(filepath.Join("testdata", name), io.Discard); !errors.Is(err, pyvalue.ErrUTF8) ||
+			err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
 // TestCut: a file that is cut anywhere is refused, whatever is left of it.
 func TestCut(t *testing.T) {
 	for _, name := range append(whole, "delta.arrow", "norows.arrow") {

@@ -82,9 +82,17 @@ func (c *converter) value(a lib.Array, i int) (any, error) {
 		return c.list(a, i)
 	}
 
-	if text, ok := textOf(a, i); ok {
+	switch a := a.(type) {
+	case array.StringLike:
+		text := a.Value(i)
+		if err := pyvalue.CheckUTF8(text); err != nil {
+			return nil, err
+		}
+		return text, c.spend(costItem + int64(len(text)))
+	case interface{ Value(i int) []byte }: // binaries of any kind
 		// What is no UTF-8, as in images, has no other place in a record.
-		return strings.ToValidUTF8(text, "\ufffd"), c.spend(costItem + int64(len(text)))
+		data := a.Value(i)
+		return strings.ToValidUTF8(string(data), "\ufffd"), c.spend(costItem + int64(len(data)))
 	}
 	return number(a, i)
 }
@@ -109,17 +117,6 @@ func (c *converter) list(a array.ListLike, i int) (any, error) {
 		list = append(list, v)
 	}
 	return list, nil
-}
-
-// textOf is a text, or the bytes of a binary.
-func textOf(a lib.Array, i int) (string, bool) {
-	switch a := a.(type) {
-	case array.StringLike:
-		return a.Value(i), true
-	case interface{ Value(i int) []byte }: // binaries of any kind
-		return string(a.Value(i)), true
-	}
-	return "", false
 }
 
 // number is a whole number or a fraction.

@@ -2,12 +2,7 @@
 
 package linalg
 
-import (
-	"os"
-	"strings"
-
-	"golang.org/x/sys/cpu"
-)
+import "github.com/modelcompress/compress/internal/isa"
 
 //go:noescape
 func tileAVX512(t *tileArgs)
@@ -27,21 +22,11 @@ func turnAVX2(dst, src *float64, k, stride, pitch int)
 //go:noescape
 func rotateAVX2(x, y *float64, n int, c, s float64)
 
-// kernel is the best set of kernels that the processor has, less what the environment variable COMPRESS_CPU_DISABLE
-// (see package kernels/cpu) switches off.
-var kernel = chooseKernels(os.Getenv("COMPRESS_CPU_DISABLE"))
+// kernel is the best set of kernels that this process may use.
+var kernel = chooseKernels(isa.Usable(isa.Disabled()))
 
-func chooseKernels(disabled string) kernelSet {
-	off := func(name string) bool {
-		for d := range strings.SplitSeq(disabled, ",") {
-			if strings.TrimSpace(d) == name {
-				return true
-			}
-		}
-		return false
-	}
-
-	if !cpu.X86.HasAVX2 || !cpu.X86.HasFMA || off("avx2") {
+func chooseKernels(s isa.Sets) kernelSet {
+	if !s.AVX2 {
 		return portable
 	}
 
@@ -49,7 +34,7 @@ func chooseKernels(disabled string) kernelSet {
 		name: "avx2", rows: 4, cols: 12, tile: tileAVX2, dot: dotWide, axpy: axpyWide, rotate: rotateWide,
 		turn: turnWide,
 	}
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && !off("avx512") {
+	if s.AVX512 {
 		k.name = "avx512"
 		k.rows = 8
 		k.cols = 24

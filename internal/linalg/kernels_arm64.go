@@ -2,20 +2,13 @@
 
 package linalg
 
-import (
-	"os"
-	"slices"
-	"strings"
+import "github.com/modelcompress/compress/internal/isa"
 
-	"golang.org/x/sys/cpu"
-)
+// kernel is the best set of kernels that this process may use.
+var kernel = chooseKernels(isa.Usable(isa.Disabled()))
 
-// kernel is the best set of kernels that the processor has, less what the environment variable COMPRESS_CPU_DISABLE
-// (see package kernels/cpu) switches off.
-var kernel = chooseKernels(os.Getenv("COMPRESS_CPU_DISABLE"))
-
-func chooseKernels(disabled string) kernelSet {
-	if !cpu.ARM64.HasASIMD || slices.Contains(strings.Split(strings.ReplaceAll(disabled, " ", ""), ","), "neon") {
+func chooseKernels(s isa.Sets) kernelSet {
+	if !s.NEON {
 		return portable
 	}
 	return kernelSet{

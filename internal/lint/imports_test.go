@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 
 	"kernels":            {},
 	"kernels/ref":        {"kernels"},
-	"kernels/cpu":        {"kernels", "kernels/ref", "internal/rng"},
+	"kernels/cpu":        {"kernels", "kernels/ref", "internal/rng", "internal/isa"},
 	"kernels/cuda":       {"kernels"},
 	"kernels/device":     {"kernels", "kernels/ref", "kernels/cpu", "kernels/cuda"},
 	"kernels/kerneltest": {"kernels", "kernels/ref"},
@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"lm/arch":      {"internal/orderedjson"},
 	"lm/tokenizer": {"internal/weights"},
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom", "internal/parquet", "internal/arrow"},
-	"lm/optim":     {"kernels"},
+	"lm/optim":     {"kernels", "internal/isa"},
 
 	"lm/tokenizer/trim": {"lm/tokenizer", "internal/orderedjson", "internal/weights"},
 
@@ -59,10 +59,11 @@ var mayImport = map[string][]string{
 		"kernels", "safetensors", "gp", "prune", "prune/structure", "internal/actstats", "internal/hostmat",
 		"internal/disk", "internal/stats",
 	}, engine...),
-	"gp": {"kernels", "internal/rng"},
+	"gp": {"kernels", "internal/rng", "internal/isa"},
 	"merge": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
 		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights", "internal/strictyaml",
+		"internal/isa",
 	}, engine...),
 	"merge/mediate": append([]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/levels", "internal/build", "internal/dtype",
@@ -95,7 +96,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"internal/hostmat":   {"kernels", "internal/linalg"},
 	"internal/obs":       {"kernels"},
-	"internal/linalg":    {"kernels", "internal/rng"},
+	"internal/linalg":    {"kernels", "internal/rng", "internal/isa"},
 	"internal/levels":    {"internal/rng"},
 	"internal/pyrandom":  {},
 	"internal/faulttest": {},
@@ -103,6 +104,7 @@ var mayImport = map[string][]string{
 	"internal/fuzzlimit": {},
 
 	"internal/build":       {},
+	"internal/isa":         {},
 	"internal/rng":         {},
 	"internal/dtype":       {"kernels", "safetensors"},
 	"internal/orderedjson": {},
@@ -128,7 +130,7 @@ var mayImport = map[string][]string{
 	"internal/stage":       {"safetensors", "internal/weights"},
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},
-	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
+	"internal/quantized":   {"kernels", "safetensors", "internal/dtype", "internal/isa"},
 	"internal/ggufmodel": {
 		"gguf", "safetensors", "kernels", "internal/quantized", "lm/arch", "internal/orderedjson", "internal/dtype",
 	},

@@ -12,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Kinds of pages and encodings.
@@ -431,7 +433,14 @@ func (c *chunk) next(b []byte) (any, []byte, error) {
 	case typeDouble:
 		return math.Float64frombits(binary.LittleEndian.Uint64(p)), rest, nil
 	case typeBytes, typeFixed:
-		return strings.ToValidUTF8(string(p), "\ufffd"), rest, nil
+		text := string(p)
+		if c.leaf.text {
+			if err := pyvalue.CheckUTF8(text); err != nil {
+				return err, rest, nil // which row has it, and whether any has, shows later
+			}
+			return text, rest, nil
+		}
+		return strings.ToValidUTF8(text, "\ufffd"), rest, nil
 	}
 
 	return nil, nil, fmt.Errorf("%w: values of type %d", ErrUnsupported, c.leaf.kind)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -97,6 +98,7 @@ func TestPlainValues(t *testing.T) {
 		{node{kind: typeFloat}, le32(math.Float32bits(1.5)), 1.5},
 		{node{kind: typeDouble}, le64(math.Float64bits(-2.25)), -2.25},
 		{node{kind: typeBytes}, append(le32(2), "hé"[:2]...), "h\ufffd"},
+		{node{kind: typeBytes, text: true}, append(le32(3), "hé"...), "hé"},
 		{node{kind: typeFixed, length: 3}, []byte("abc"), "abc"},
 	} {
 		col := &chunk{leaf: &c.leaf}
@@ -211,9 +213,11 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	a := root.leaf(0)
-	if root.leaves != 2 || a.def != 5 || a.rep != 2 || root.leaf(1).name != "c" || root.leaf(1).def != 1 {
-		t.Fatalf("%+v, %+v", a, root.leaf(1))
+	a, path := root.leaf(0)
+	c, _ := root.leaf(1)
+	if root.leaves != 2 || a.def != 5 || a.rep != 2 || c.name != "c" || c.def != 1 ||
+		strings.Join(path, ".") != "a.list.element.list.element" {
+		t.Fatalf("%+v at %q, %+v", a, path, c)
 	}
 
 	n := func(rep, def uint8, v any) entry { return entry{rep, def, v} }
@@ -293,5 +297,37 @@ func TestThrift(t *testing.T) {
 	}
 	if _, _, err := parseThrift([]byte{0x1d}); !errors.Is(err, ErrFormat) {
 		t.Errorf("a type that nobody knows: %v", err)
+	}
+}
+
+// TestDeclaredTexts: both ways of declaring a column to be UTF-8 are known, and what is declared to be something else,
+// or nothing, may be any bytes.
+func TestDeclaredTexts(t *testing.T) {
+	for name, c := range map[string]struct {
+		more fields
+		text bool
+	}{
+		"nothing": {nil, false}, "UTF8": {fields{6: int64(0)}, true}, "DECIMAL": {fields{6: int64(5)}, false},
+		"STRING": {fields{10: fields{1: fields{}}}, true}, "BSON": {fields{10: fields{13: fields{}}}, false},
+		"ENUM": {fields{6: int64(4)}, true}, "JSON": {fields{10: fields{12: fields{}}}, true},
+	} {
+		leaf := fields{4: []byte("text"), 1: int64(typeBytes), 3: int64(required)}
+		maps.Copy(leaf, c.more)
+		root, err := schema([]any{group("schema", 1, required, false), leaf})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		column, path := root.leaf(0)
+		col := &chunk{leaf: column}
+		vs, _, err := col.plain([]byte{2, 0, 0, 0, 'h', 0xc3}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, err := noText([]entry{{0, 0, "fine"}, {1, 0, "fine"}, {0, 0, vs[0]}})
+		if errors.Is(err, pyvalue.ErrUTF8) != c.text || c.text && (row != 1 || path[0] != "text") ||
+			!c.text && vs[0] != "h\ufffd" {
+			t.Errorf("%s: %v in row %d: %v", name, vs, row, err)
+		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package parquet reads Parquet files into records: columns of booleans, numbers and texts, in lists and groups
 // of any nesting, plain or with dictionaries, uncompressed or compressed with Snappy, gzip or Zstandard. This
 // is what data sets are published in. Columns of other encodings (delta, byte streams) and encrypted files are
-// refused by name.
+// refused by name, and columns of texts that are no UTF-8. Binaries are texts, with U+FFFD for bytes that are none.
 package parquet
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -151,9 +152,12 @@ func (in *reader) group(before int64, group fields) (rows []*pyvalue.Dict, err e
 			return nil, fmt.Errorf("%w: column %d", ErrFormat, i)
 		}
 
-		leaf := in.root.leaf(i)
+		leaf, path := in.root.leaf(i)
 		if columns[i], err = in.column(leaf, chunk.sub(3)); err != nil {
 			return nil, fmt.Errorf("column %s: %w", leaf.name, err)
+		}
+		if row, err := noText(columns[i]); err != nil {
+			return nil, fmt.Errorf("%w: row %d: column %s: %w", ErrFormat, before+row, strings.Join(path, "."), err)
 		}
 	}
 
@@ -165,7 +169,8 @@ func (in *reader) group(before int64, group fields) (rows []*pyvalue.Dict, err e
 				end++
 			}
 			if len(columns[i]) == 0 {
-				return nil, fmt.Errorf("%w: column %s has fewer than %d rows", ErrFormat, in.root.leaf(i).name, n)
+				leaf, _ := in.root.leaf(i)
+				return nil, fmt.Errorf("%w: column %s has fewer than %d rows", ErrFormat, leaf.name, n)
 			}
 
 			record[i], columns[i] = columns[i][:end], columns[i][end:]
@@ -175,4 +180,18 @@ func (in *reader) group(before int64, group fields) (rows []*pyvalue.Dict, err e
 	}
 
 	return rows, nil
+}
+
+// noText finds the first value of a column that is no UTF-8 though it should be, and the row that it is in.
+func noText(column []entry) (row int64, err error) {
+	row = -1
+	for _, e := range column {
+		if e.rep == 0 {
+			row++
+		}
+		if err, ok := e.v.(error); ok {
+			return max(0, row), err
+		}
+	}
+	return 0, nil
 }

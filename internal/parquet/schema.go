@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
@@ -32,11 +33,18 @@ const (
 	convertedAbsent = -1
 )
 
+// Columns of bytes that are declared to be UTF-8: strings, names of enumerations, and JSON, in both ways of declaring.
+var (
+	convertedTexts = []int64{0, 4, 19}
+	logicalTexts   = []int{1, 4, 12}
+)
+
 // node is a column, or a group of them.
 type node struct {
 	name     string
 	kind     int64 // of a column
 	length   int64 // of texts of fixed length
+	text     bool  // what the column holds is UTF-8 by its declaration, and not any bytes
 	repeat   int64
 	isList   bool
 	children []*node
@@ -47,7 +55,7 @@ type node struct {
 // entry is a value of a column with its levels.
 type entry struct {
 	rep, def uint8
-	v        any
+	v        any // an error instead of a text that is no UTF-8
 }
 
 // schema makes the tree of a flat list of elements.
@@ -88,6 +96,12 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 
 	_, logical := f.sub(10)[logicalList]
 	n.isList = converted == convertedList || logical
+	n.text = slices.Contains(convertedTexts, converted)
+	for _, kind := range logicalTexts {
+		if _, ok := f.sub(10)[kind]; ok {
+			n.text = true
+		}
+	}
 	rest := list[1:]
 	children := f.int(5)
 	if children < 0 || children > int64(len(rest)) {
@@ -111,8 +125,8 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 	return n, rest, nil
 }
 
-// leaf is a column by its number.
-func (n *node) leaf(i int) *node {
+// leaf is a column by its number, and its name with those of the groups that it is in.
+func (n *node) leaf(i int) (column *node, path []string) {
 	for len(n.children) > 0 {
 		for _, c := range n.children {
 			if i < c.leaves {
@@ -121,9 +135,10 @@ func (n *node) leaf(i int) *node {
 			}
 			i -= c.leaves
 		}
+		path = append(path, n.name)
 	}
 
-	return n
+	return n, path
 }
 
 // record puts the columns of one record together.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -44,7 +45,7 @@ func TestPortable(t *testing.T) {
 		for _, f := range blocks {
 			for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
 				src := random(uint64(n), n*f.Bytes)
-				got := decode(f, choose(disable), src, n*f.Elements)
+				got := decode(f, choose(isa.Usable(disable)), src, n*f.Elements)
 				want := decode(f, &portable, src, n*f.Elements)
 				if i := differ(got, want); i >= 0 {
 					t.Fatalf("%s, %d blocks, without %q: element %d is %x, portable %x", f.Name, n, disable, i, got[i],
@@ -61,7 +62,7 @@ func TestNarrow(t *testing.T) {
 	defer func() { fastest = chosen }()
 
 	for _, disable := range []string{"", "avx512", "avx2,neon"} {
-		fastest = choose(disable)
+		fastest = choose(isa.Usable(disable))
 		for _, f := range blocks {
 			if !f.Narrow() {
 				continue
@@ -116,7 +117,7 @@ func TestRound(t *testing.T) {
 	}
 
 	for _, disable := range []string{"", "avx512", "avx2,neon"} {
-		fastest = choose(disable)
+		fastest = choose(isa.Usable(disable))
 		for _, d := range []safetensors.DType{safetensors.F16, safetensors.BF16, safetensors.F32} {
 			got := slices.Clone(x)
 			round(got, d)

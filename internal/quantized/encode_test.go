@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -23,7 +24,7 @@ func everyISA(t *testing.T, test func(t *testing.T)) {
 	chosen := fastest
 	defer func() { fastest = chosen }()
 	for _, disable := range []string{"", "avx512", "avx2,neon"} {
-		fastest = choose(disable)
+		fastest = choose(isa.Usable(disable))
 		t.Run("without "+disable, test)
 	}
 }
@@ -163,7 +164,7 @@ func TestEncodeSame(t *testing.T) {
 				}
 
 				for _, disable := range []string{"", "avx512", "avx2,neon"} {
-					fastest = choose(disable)
+					fastest = choose(isa.Usable(disable))
 					got := make([]byte, len(want))
 					if err := b.Encode(got, x, cols, imp); err != nil {
 						t.Fatal(err)

@@ -2,8 +2,8 @@ package quantized
 
 import (
 	"encoding/binary"
-	"os"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -52,8 +52,8 @@ type loops struct {
 	roundF16, roundBF16 func(x []float32)
 }
 
-// fastest is what this process uses: the variable COMPRESS_CPU_DISABLE, a list of avx2, avx512 and neon, switches off.
-var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
+// fastest is what this process uses.
+var fastest = choose(isa.Usable(isa.Disabled()))
 
 // portable is plain Go.
 var portable = loops{

@@ -2,21 +2,14 @@
 
 package quantized
 
-import (
-	"strings"
+import "github.com/modelcompress/compress/internal/isa"
 
-	"golang.org/x/sys/cpu"
-)
-
-// choose returns the fastest loops that the processor has and the list does not switch off.
-func choose(disable string) *loops {
-	x := cpu.X86
-	listed := "," + strings.ReplaceAll(disable, " ", "") + ","
+// choose returns the fastest loops that the instruction sets allow.
+func choose(s isa.Sets) *loops {
 	switch {
-	case strings.Contains(listed, ",avx2,") || !x.HasAVX2 || !x.HasF16C:
+	case !s.AVX2NoFMA:
 		return &portable
-	case strings.Contains(listed, ",avx512,") || // not for avx512bf16
-		!x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+	case !s.AVX512:
 		return &loops{
 			codes: codesAVX2, tableLanes: tableLanesAVX2, descentLanes: descentLanesAVX2,
 			largest: largestAVX2, extremes: extremesAVX2,

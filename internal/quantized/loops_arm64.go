@@ -2,15 +2,11 @@
 
 package quantized
 
-import (
-	"strings"
+import "github.com/modelcompress/compress/internal/isa"
 
-	"golang.org/x/sys/cpu"
-)
-
-// choose returns the fastest loops that the processor has and the list does not switch off.
-func choose(disable string) *loops {
-	if strings.Contains(disable, "neon") || !cpu.ARM64.HasASIMD {
+// choose returns the fastest loops that the instruction sets allow.
+func choose(s isa.Sets) *loops {
+	if !s.NEON {
 		return &portable
 	}
 	return &loops{

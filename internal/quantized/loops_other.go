@@ -2,5 +2,7 @@
 
 package quantized
 
+import "github.com/modelcompress/compress/internal/isa"
+
 // choose returns the loops of this build.
-func choose(string) *loops { return &portable }
+func choose(isa.Sets) *loops { return &portable }

@@ -67,7 +67,7 @@ var alike = map[string]uint32{
 func TestArmIsLikeAVX2(t *testing.T) {
 	t.Setenv("COMPRESS_CPU_DISABLE", "avx512,avxvnni")
 	d := New(Options{Threads: 2})
-	if !d.isa.avx2 && !d.isa.neon {
+	if !d.isa.AVX2 && !d.isa.NEON {
 		t.Skip("neither AVX2 nor Advanced SIMD")
 	}
 

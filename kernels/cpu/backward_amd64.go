@@ -7,7 +7,7 @@ import "github.com/modelcompress/compress/kernels"
 // vectorGradLoops returns the fastest loops of gradients that the instruction sets allow.
 func vectorGradLoops(f features) *gradLoops {
 	switch {
-	case f.avx512:
+	case f.AVX512:
 		return &gradLoops{
 			act: [...]func(dx, dy, x []float32){
 				kernels.SiLU: siluSlopeAVX512, kernels.GELU: geluSlopeAVX512, kernels.GELUTanh: geluTanhSlopeAVX512,
@@ -22,7 +22,7 @@ func vectorGradLoops(f features) *gradLoops {
 			sum: sumIntoAVX512, sumFour: sumFourIntoAVX512,
 			moments: momentsAVX512, norm: normSlopeAVX512, scores: laneScoresAVX512, lanes: vectorLoops(f).lanes,
 		}
-	case f.avx2:
+	case f.AVX2:
 		return &gradLoops{
 			act: [...]func(dx, dy, x []float32){
 				kernels.SiLU: siluSlopeAVX2, kernels.GELU: geluSlopeAVX2, kernels.GELUTanh: geluTanhSlopeAVX2,

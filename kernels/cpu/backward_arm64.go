@@ -6,7 +6,7 @@ import "github.com/modelcompress/compress/kernels"
 
 // vectorGradLoops returns the fastest loops of gradients that the instruction sets allow.
 func vectorGradLoops(f features) *gradLoops {
-	if !f.neon {
+	if !f.NEON {
 		return portableGradLoops()
 	}
 	return &gradLoops{

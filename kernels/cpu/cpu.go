@@ -15,11 +15,9 @@ package cpu
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
-	"strings"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/kernels"
@@ -40,27 +38,23 @@ type Options struct {
 
 // features lists the instruction sets that kernels may use.
 type features struct {
-	avx2, avx512, avx512bf16, amx bool
-
-	// vnni is AVX-512's products of bytes, avxvnni those of processors that need not have AVX-512: the same
-	// instructions in AVX's encoding, on registers of 256 bits.
-	vnni, avxvnni bool
-
-	// amxInt8 is products of tiles of bytes, which are scaled by AVX-512.
-	amxInt8 bool
-
-	// neon is Arm's Advanced SIMD, dotprod its sums of four products of bytes (SDOT), i8mm its products of matrices of
-	// bytes (SMMLA), bf16 its sums of two products of bfloat16 (BFDOT), bfmmla its products of matrices of them.
-	neon, dotprod, i8mm, bf16, bfmmla bool
+	isa.Sets
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
 	fastDot bool
 }
 
+// without drops the instruction sets named in the comma-separated list, and those that build on them.
+func (f features) without(list string) features {
+	f.Sets = f.Without(list)
+	f.fastDot = f.fastDot && f.AVX512BF16
+	return f
+}
+
 // New opens the processor as a device.
 func New(o Options) *Device {
-	d := &Device{threads: o.Threads, isa: detect(os.Getenv("COMPRESS_CPU_DISABLE"))}
+	d := &Device{threads: o.Threads, isa: detect(isa.Disabled())}
 	if d.threads <= 0 {
 		d.threads = runtime.GOMAXPROCS(0)
 	}
@@ -79,7 +73,7 @@ func New(o Options) *Device {
 func (d *Device) Info() kernels.Info {
 	total, free := memory()
 	return kernels.Info{
-		Name: "cpu", Model: model(), Features: d.isa.names(), Host: true, Threads: d.threads, Total: total, Free: free,
+		Name: "cpu", Model: model(), Features: d.isa.Names(), Host: true, Threads: d.threads, Total: total, Free: free,
 		Fast: matmulKernels(d.isa).fastBF16.run != nil, Bytes: quantKernelsOf(d.isa).roundFew != nil,
 	}
 }
@@ -154,88 +148,3 @@ func (d *Device) Ops() *kernels.Ops { return &d.ops }
 
 // Close implements [kernels.Device].
 func (d *Device) Close() error { return nil }
-
-func (f features) names() []string {
-	var s []string
-	for _, e := range []struct {
-		on   bool
-		name string
-	}{
-		{f.amx, "amx-bf16"},
-		{f.amxInt8, "amx-int8"},
-		{f.avx512bf16, "avx512-bf16"},
-		{f.vnni, "avx512-vnni"},
-		{f.avx512, "avx512"},
-		{f.avxvnni, "avx-vnni"},
-		{f.avx2, "avx2"},
-		{f.bfmmla, "bfmmla"},
-		{f.bf16, "bf16"},
-		{f.i8mm, "i8mm"},
-		{f.dotprod, "dotprod"},
-		{f.neon, "neon"},
-	} {
-		if e.on {
-			s = append(s, e.name)
-		}
-	}
-
-	return s
-}
-
-// switches are the names of instruction sets that can be switched off, on whatever processor.
-var switches = []string{
-	"avx2", "avxvnni", "avx512", "avx512bf16", "avx512vnni", "amx", "neon", "dotprod", "i8mm", "bf16", "bfmmla",
-}
-
-// CheckDisabled looks at the names in a value of COMPRESS_CPU_DISABLE: what is misspelt would stay on without a word.
-func CheckDisabled(list string) error {
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name != "" && !slices.Contains(switches, name) {
-			return fmt.Errorf("%q is no instruction set that can be switched off (HINT: those are %s)", name,
-				strings.Join(switches, ", "))
-		}
-	}
-	return nil
-}
-
-// without drops the instruction sets named in the comma-separated list, and those that build on them.
-func (f features) without(list string) features {
-	for name := range strings.SplitSeq(list, ",") {
-		switch strings.TrimSpace(name) {
-		case "avx2":
-			f = f.arm()
-		case "avx512":
-			without := f.arm()
-			without.avx2, without.avxvnni = f.avx2, f.avxvnni
-			f = without
-		case "neon":
-			f.neon, f.dotprod = false, false
-			f.i8mm, f.bf16 = false, false
-			f.bfmmla = false
-		case "dotprod":
-			f.dotprod, f.i8mm = false, false
-		case "i8mm":
-			f.i8mm = false
-		case "bf16":
-			f.bf16, f.bfmmla = false, false
-		case "bfmmla":
-			f.bfmmla = false
-		case "avxvnni":
-			f.avxvnni = false
-		case "avx512bf16":
-			f.avx512bf16, f.fastDot = false, false
-			f.amx = false
-		case "avx512vnni":
-			f.vnni, f.amxInt8 = false, false
-		case "amx":
-			f.amx, f.amxInt8 = false, false
-		}
-	}
-
-	return f
-}
-
-// arm is the part of Arm's instruction sets.
-func (f features) arm() features {
-	return features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm, bf16: f.bf16, bfmmla: f.bfmmla}
-}

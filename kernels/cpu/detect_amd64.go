@@ -2,21 +2,17 @@
 
 package cpu
 
-import "golang.org/x/sys/cpu"
+import "github.com/modelcompress/compress/internal/isa"
 
-// detect reads the processor's instruction sets, less those that the comma-separated list switches off.
+// detect reads the processor's instruction sets, less those that the comma-separated list switches off and those that
+// the system does not let this process use.
 func detect(disable string) features {
-	x := cpu.X86
-	f := features{avx2: x.HasAVX2 && x.HasFMA && x.HasF16C}
-	f.avxvnni = f.avx2 && x.HasAVXVNNI
-	f.avx512 = f.avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
-	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
-	f.vnni = f.avx512 && x.HasAVX512VNNI
-	f.fastDot = f.avx512bf16 && !madeByIntel()
-	tiles := f.avx512 && x.HasAMXTile && enableAMX()
-	f.amx = tiles && f.avx512bf16 && x.HasAMXBF16
-	f.amxInt8 = tiles && f.vnni && x.HasAMXInt8
-	return f.without(disable)
+	f := features{Sets: isa.Usable(disable)}
+	f.fastDot = f.AVX512BF16 && !madeByIntel()
+	if (f.AMX || f.AMXInt8) && !enableAMX() {
+		return f.without("amx")
+	}
+	return f
 }
 
 // madeByIntel reports whether the processor names Intel as its vendor.

@@ -1,6 +1,8 @@
-//go:build (!amd64 && !arm64) || noasm
+//go:build !amd64 || noasm
 
 package cpu
 
-// detect finds no instruction set to use: this build has the portable kernels only.
-func detect(string) features { return features{} }
+import "github.com/modelcompress/compress/internal/isa"
+
+// detect reads the processor's instruction sets, less those that the comma-separated list switches off.
+func detect(disable string) features { return features{Sets: isa.Usable(disable)} }

@@ -7,7 +7,7 @@ import "github.com/modelcompress/compress/kernels"
 // vectorLoops returns the fastest loops that the instruction sets allow.
 func vectorLoops(f features) *loops {
 	switch {
-	case f.avx512:
+	case f.AVX512:
 		return &loops{
 			add: addAVX512, scale: scaleAVX512,
 			widenBF16: widenRowBF16AVX512, widenF16: widenRowF16AVX512,
@@ -29,7 +29,7 @@ func vectorLoops(f features) *loops {
 				soft: laneSoftAVX512, store: laneStoreAVX512,
 			},
 		}
-	case f.avx2:
+	case f.AVX2:
 		return &loops{
 			add: addAVX2, scale: scaleAVX2,
 			widenBF16: widenRowBF16AVX2, widenF16: widenRowF16AVX2,

@@ -6,7 +6,7 @@ import "github.com/modelcompress/compress/kernels"
 
 // vectorLoops returns the fastest loops that the instruction sets allow.
 func vectorLoops(f features) *loops {
-	if !f.neon {
+	if !f.NEON {
 		return portableLoops()
 	}
 	return &loops{

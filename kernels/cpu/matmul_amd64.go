@@ -7,9 +7,9 @@ import "unsafe"
 // matmulKernels picks the best kernels that the instruction sets allow.
 func matmulKernels(f features) kernelSet {
 	switch {
-	case f.avx512:
+	case f.AVX512:
 		return avx512Kernels(f)
-	case f.avx2:
+	case f.AVX2:
 		return avx2Kernels
 	}
 	return portableKernels
@@ -26,7 +26,7 @@ func avx512Kernels(f features) kernelSet {
 		axpyF32: axpyF32AVX512, axpyBF16: axpyBF16AVX512, axpyF16: axpyF16AVX512,
 	}
 
-	if f.avx512bf16 {
+	if f.AVX512BF16 {
 		// Where it takes twice as long as a multiply-add, rounding the operands would gain nothing.
 		if f.fastDot {
 			s.fastBF16 = tileKernel{
@@ -43,7 +43,7 @@ func avx512Kernels(f features) kernelSet {
 		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
 
-	if f.amx {
+	if f.AMX {
 		// One product of rounded elements; three, of each part of a float32 with a BF16, are exact to float32; six
 		// for two float32.
 		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
@@ -369,25 +369,25 @@ func peakAMXInt8(n int)
 // peakKernels returns the kernels that only multiply and add, those on float32 first, each set after those that
 // it contains.
 func peakKernels(f features) (list []peakKernel) {
-	if f.avx2 {
+	if f.AVX2 {
 		list = append(list, peakKernel{"avx2", peakFMAAVX2, 12 * 8 * 2})
 	}
-	if f.avx512 {
+	if f.AVX512 {
 		list = append(list, peakKernel{"avx512", peakFMAAVX512, 24 * 16 * 2})
 	}
 	if len(list) == 0 {
 		list = append(list, portablePeak)
 	}
-	if f.avxvnni {
+	if f.AVXVNNI {
 		list = append(list, peakKernel{AVXVNNI, peakAVXVNNI, 12 * 32 * 2})
 	}
-	if f.vnni {
+	if f.AVX512VNNI {
 		list = append(list, peakKernel{VNNI, peakVNNIAVX512, 24 * 64 * 2})
 	}
-	if f.amxInt8 {
+	if f.AMXInt8 {
 		list = append(list, peakKernel{AMXInt8, peakAMXInt8, 4 * 16 * 64 * 16 * 2})
 	}
-	if f.amx {
+	if f.AMX {
 		list = append(list, peakKernel{AMX, peakAMX, 4 * 16 * 32 * 16 * 2})
 	}
 
@@ -396,7 +396,7 @@ func peakKernels(f features) (list []peakKernel) {
 
 // readStream reads n bytes, a multiple of 1024 greater than 0.
 func readStream(f features, p unsafe.Pointer, n int) uint64 {
-	if f.avx2 {
+	if f.AVX2 {
 		return readStreamAVX2((*byte)(p), n)
 	}
 	return readStreamPortable(unsafe.Slice((*uint64)(p), n/8))

@@ -6,12 +6,12 @@ import "unsafe"
 
 // matmulKernels picks the best kernels that the instruction sets allow.
 func matmulKernels(f features) kernelSet {
-	if !f.neon {
+	if !f.NEON {
 		return portableKernels
 	}
 
 	s := neonKernels
-	if f.bf16 {
+	if f.BF16 {
 		s.fastBF16 = tileKernel{
 			rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1,
 			run: gemmPairDot,
@@ -20,7 +20,7 @@ func matmulKernels(f features) kernelSet {
 		s.pairRows = pairRowsDot
 		s.pairRounded = pairRoundedDot
 	}
-	if f.bfmmla {
+	if f.BFMMLA {
 		s.fastBF16.layout = panelQuads
 		s.fastBF16.run = gemmQuadsBFMMLA
 		s.quads = zipQuads
@@ -50,13 +50,13 @@ var neonKernels = kernelSet{
 // peakKernels returns the kernels that only multiply and add, that on float32 first.
 func peakKernels(f features) []peakKernel {
 	list := []peakKernel{portablePeak}
-	if f.neon {
+	if f.NEON {
 		list = []peakKernel{{"neon", peakFMANEON, 24 * 4 * 2}}
 	}
-	if f.dotprod {
+	if f.DotProd {
 		list = append(list, peakKernel{DotProd, peakDot, 24 * 16 * 2})
 	}
-	if f.i8mm {
+	if f.I8MM {
 		list = append(list, peakKernel{I8MM, peakI8MM, 24 * 32 * 2})
 	}
 	return list
@@ -64,7 +64,7 @@ func peakKernels(f features) []peakKernel {
 
 // readStream reads n bytes, a multiple of 1024 greater than 0.
 func readStream(f features, p unsafe.Pointer, n int) uint64 {
-	if f.neon {
+	if f.NEON {
 		return readStreamNEON((*byte)(p), n)
 	}
 	return readStreamPortable(unsafe.Slice((*uint64)(p), n/8))

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -40,14 +40,14 @@ func BenchmarkMatMul(b *testing.B) {
 		{"bf16fast", kernels.BF16, kernels.Fast},
 	}
 
-	for _, isa := range []string{"", "amx", "amx,avx512bf16", "avx512"} {
+	for _, disable := range []string{"", "amx", "amx,avx512bf16", "avx512"} {
 		for _, kind := range kinds {
 			for _, s := range shapes {
 				var c productCase
 				var dst kernels.Mat
 				for _, threads := range benchThreads {
 					name := fmt.Sprintf("%s/%dx%dx%d/without=%s/threads=%d", kind.name, s[0], s[1], s[2],
-						strings.ReplaceAll(isa, ",", "+"), threads)
+						strings.ReplaceAll(disable, ",", "+"), threads)
 					b.Run(name, func(b *testing.B) {
 						if dst.IsZero() {
 							c = benchCase(kind.t, s)
@@ -55,7 +55,7 @@ func BenchmarkMatMul(b *testing.B) {
 							dst = kernels.MatOf(kernels.NewHost(kernels.F32, c.m*c.n), c.m, c.n)
 						}
 
-						d := deviceWith(detect(isa), threads)
+						d := deviceWith(detect(disable), threads)
 						c.run(d, dst)
 						for b.Loop() {
 							c.run(d, dst)
@@ -153,7 +153,7 @@ func BenchmarkOrientations(b *testing.B) {
 // benchmarkOrientation reports the best call, and of other types than F32 the median of the ratios of two calls, with
 // a right operand of F32 and with this one, in turn.
 func benchmarkOrientation(b *testing.B, kind orientation, t kernels.DType, s [3]int) {
-	d := deviceWith(detect(os.Getenv("COMPRESS_CPU_DISABLE")), 1)
+	d := deviceWith(detect(isa.Disabled()), 1)
 	c := newCase(rand.New(rand.NewPCG(1, 1)), kind, t, s[0], s[1], s[2], 0)
 	wide := newCase(rand.New(rand.NewPCG(1, 1)), kind, kernels.F32, s[0], s[1], s[2], 0)
 	dst := newMat(kernels.F32, c.m, c.n, 0)
@@ -212,7 +212,7 @@ func BenchmarkFewRows(b *testing.B) {
 // benchmarkFew multiplies m rows by one weight after the other.
 func benchmarkFew(b *testing.B, m int, weights []kernels.Mat) {
 	x, dst := repeating(kernels.F32, m, weights[0].Cols), newMat(kernels.F32, m, weights[0].Rows, 0)
-	d := deviceWith(detect(os.Getenv("COMPRESS_CPU_DISABLE")), 1)
+	d := deviceWith(detect(isa.Disabled()), 1)
 	blocks, dots := d.matmuls(), d.matmuls()
 	dots.ks.few = nil
 	dots.ks.exact.fetching = nil

@@ -21,12 +21,12 @@ func isaLevels() map[string]features {
 	levels := map[string]features{}
 	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "bfmmla", "bf16", "avx2,neon"} {
 		f := detect(off)
-		levels[fmt.Sprint(f.names())] = f
+		levels[fmt.Sprint(f.Names())] = f
 	}
 
-	if f := detect("amx"); f.avx512bf16 {
+	if f := detect("amx"); f.AVX512BF16 {
 		f.fastDot = true
-		levels["dot "+fmt.Sprint(f.names())] = f
+		levels["dot "+fmt.Sprint(f.Names())] = f
 	}
 
 	return levels
@@ -227,7 +227,7 @@ func (c productCase) check(t *testing.T, devices []*Device, gap int) {
 			for j, v := range dst.RowF32(i) {
 				w, z := want[i*c.n+j], size[i*c.n+j]
 				if e := math.Abs(float64(v) - w); !(e <= c.tolerance()*z) {
-					t.Fatalf("%v on %v: [%d,%d] is %v, want %v (error %.3g of %.3g)", c, d.isa.names(), i, j, v, w, e,
+					t.Fatalf("%v on %v: [%d,%d] is %v, want %v (error %.3g of %.3g)", c, d.isa.Names(), i, j, v, w, e,
 						z)
 				}
 			}
@@ -335,7 +335,7 @@ func TestMatMulOrientations(t *testing.T) {
 // inner sizes that no unit divides.
 func TestBF16MatricesAreDots(t *testing.T) {
 	f := detect("")
-	if !f.bfmmla {
+	if !f.BFMMLA {
 		t.Skip("the processor has no products of matrices of bfloat16")
 	}
 
@@ -376,7 +376,7 @@ func (c productCase) checkOrientations(t *testing.T, d *Device) {
 		dst := newMat(kernels.F32, c.m, c.n, 0)
 		c.run(d, dst)
 		if !slices.Equal(want.Buf.F32(), dst.Buf.F32()) {
-			t.Errorf("%v on %v: other bits than %s", c, d.isa.names(), nt)
+			t.Errorf("%v on %v: other bits than %s", c, d.isa.Names(), nt)
 		}
 	}
 }
@@ -489,7 +489,7 @@ func TestMatMulForgetsScratch(t *testing.T) {
 					for i, v := range dst.Buf.F32() {
 						if math.Float32bits(v) != math.Float32bits(first[i]) {
 							t.Fatalf("%v %v on %s: element %d is %v after %#x in the scratch memory and %v after zeros",
-								kind, typ, d.isa.names(), i, v, left, first[i])
+								kind, typ, d.isa.Names(), i, v, left, first[i])
 						}
 					}
 				}
@@ -536,7 +536,7 @@ func (c productCase) checkNonFinite(t *testing.T, devices []*Device, v float32, 
 				wrong := math.IsNaN(w) != math.IsNaN(g) || math.IsInf(w, 0) != math.IsInf(g, 0) ||
 					math.IsInf(w, 0) && g != w
 				if wrong {
-					t.Fatalf("%v on %v with %v: [%d,%d] is %v, want %v", c, d.isa.names(), v, r, q, got, w)
+					t.Fatalf("%v on %v with %v: [%d,%d] is %v, want %v", c, d.isa.Names(), v, r, q, got, w)
 				}
 			}
 		}
@@ -596,9 +596,9 @@ func (c productCase) checkRelative(t *testing.T, devices []*Device, label string
 			worst = max(worst, math.Abs(float64(v)-want[i])/size[i])
 		}
 
-		t.Logf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.names(), worst, plain)
+		t.Logf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.Names(), worst, plain)
 		if worst > 2*plain+1.0/(1<<24) {
-			t.Errorf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.names(), worst, plain)
+			t.Errorf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.Names(), worst, plain)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import "github.com/modelcompress/compress/kernels"
 // quantKernelsOf picks the best kernels that the instruction sets allow.
 func quantKernelsOf(f features) quantKernels {
 	var q quantKernels
-	if !f.avx2 {
+	if !f.AVX2 {
 		return q
 	}
 
@@ -28,7 +28,7 @@ func quantKernelsOf(f features) quantKernels {
 		spreadMul32: spreadMul32AVX2, spreadMul16: spreadMul16AVX2, spreadAdd32: spreadAdd32AVX2,
 		spreadSub32: spreadSub32AVX2,
 	}
-	if f.avx512 {
+	if f.AVX512 {
 		q.dot = [...][codeRowsMost]func(*codeArgs){
 			spreadMul32: {dotMul32AVX512x1, dotMul32AVX512x2, dotMul32AVX512x3, dotMul32AVX512x4},
 			spreadMul16: {dotMul16AVX512x1, dotMul16AVX512x2, dotMul16AVX512x3, dotMul16AVX512x4},
@@ -49,7 +49,7 @@ func quantKernelsOf(f features) quantKernels {
 		kernels.Int8: exactInt8AVX2,
 	}
 	q.exactZeros = [...]func(*rowArgs){kernels.Int4: exactInt4ZerosAVX2, kernels.Int8: exactInt8ZerosAVX2}
-	if f.avx512 {
+	if f.AVX512 {
 		q.exact = [...]func(*rowArgs){
 			kernels.Q8_0: exactQ8_0AVX512, kernels.Q4_0: exactQ4_0AVX512, kernels.Q4_1: exactQ4_1AVX512,
 			kernels.Q5_0: exactQ5_0AVX512, kernels.Q5_1: exactQ5_1AVX512, kernels.Q4_K: exactQ4_KAVX512,
@@ -68,7 +68,7 @@ func byteKernels(q *quantKernels, f features) {
 	q.roundMany = roundManyAVX2
 	q.top = peakOfRowAVX2
 	switch {
-	case f.vnni:
+	case f.AVX512VNNI:
 		q.row = [...]func(*rowArgs){
 			kernels.Q8_0: rowQ8_0VNNI, kernels.Q4_0: rowQ4_0VNNI, kernels.Q4_1: rowQ4_1VNNI,
 			kernels.Q5_0: rowQ5_0VNNI, kernels.Q5_1: rowQ5_1VNNI, kernels.Q4_K: rowQ4_KVNNI,
@@ -77,10 +77,10 @@ func byteKernels(q *quantKernels, f features) {
 		}
 		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
 		q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, unit: 4, of: tileVNNI}
-		if f.amxInt8 {
+		if f.AMXInt8 {
 			q.tall = byteTiles{rows: 16, packW: pack16AVX512, group: 16, unit: 4, of: tileAMX}
 		}
-	case f.avxvnni:
+	case f.AVXVNNI:
 		q.row = [...]func(*rowArgs){
 			kernels.Q8_0: rowQ8_0AVXVNNI, kernels.Q4_0: rowQ4_0AVXVNNI, kernels.Q4_1: rowQ4_1AVXVNNI,
 			kernels.Q5_0: rowQ5_0AVXVNNI, kernels.Q5_1: rowQ5_1AVXVNNI, kernels.Q4_K: rowQ4_KAVXVNNI,

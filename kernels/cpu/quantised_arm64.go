@@ -7,7 +7,7 @@ import "github.com/modelcompress/compress/kernels"
 // quantKernelsOf picks the best kernels that the instruction sets allow.
 func quantKernelsOf(f features) quantKernels {
 	var q quantKernels
-	if !f.neon {
+	if !f.NEON {
 		return q
 	}
 
@@ -41,7 +41,7 @@ func quantKernelsOf(f features) quantKernels {
 
 // byteKernels fills in the kernels for products of bytes, which are worth it where SDOT adds four at once.
 func byteKernels(q *quantKernels, f features) {
-	if !f.dotprod {
+	if !f.DotProd {
 		return
 	}
 
@@ -56,7 +56,7 @@ func byteKernels(q *quantKernels, f features) {
 	}
 	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32Dot, kernels.Int8: rowInt8x32Dot}
 	q.tiles = byteTiles{rows: 6, packX: pack6NEON, packW: pack8NEON, group: 8, unit: 4, of: tileDot}
-	if f.i8mm {
+	if f.I8MM {
 		q.tiles = byteTiles{rows: 6, packX: packEights6NEON, packW: packEights8NEON, group: 8, unit: 8, of: tileI8MM}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // sums that are added to, groups of every size with zeros and without, and several threads.
 func TestTallTilesAreTheSameBits(t *testing.T) {
 	tall, other := New(Options{Threads: 3}), deviceWithout(t, "amx,i8mm")
-	if !tall.isa.amxInt8 && !tall.isa.i8mm {
+	if !tall.isa.AMXInt8 && !tall.isa.I8MM {
 		t.Skip("the processor has neither AMX for bytes nor products of matrices of bytes")
 	}
 

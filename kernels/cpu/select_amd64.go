@@ -5,9 +5,9 @@ package cpu
 // selectKernelsFor returns the fastest kernels for the processor.
 func selectKernelsFor(f features) *selectKernels {
 	switch {
-	case f.avx512:
+	case f.AVX512:
 		return selectAVX512.kernels()
-	case f.avx2:
+	case f.AVX2:
 		return selectAVX2.kernels()
 	}
 	return &portableSelect

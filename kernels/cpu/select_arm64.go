@@ -4,7 +4,7 @@ package cpu
 
 // selectKernelsFor returns the fastest kernels for the processor.
 func selectKernelsFor(f features) *selectKernels {
-	if f.neon {
+	if f.NEON {
 		return selectNEON.kernels()
 	}
 	return &portableSelect

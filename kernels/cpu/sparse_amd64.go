@@ -2,17 +2,10 @@
 
 package cpu
 
-import "golang.org/x/sys/cpu"
-
 // sparseKernelsOf picks the best kernels that the instruction sets allow.
 func sparseKernelsOf(f features) sparseKernels {
-	return chooseSparse(f, cpu.X86.HasAVX512VBMI2)
-}
-
-// chooseSparse picks the kernels; expandWords says whether AVX-512 expands elements of 16 bits too, which came later.
-func chooseSparse(f features, expandWords bool) sparseKernels {
 	var s sparseKernels
-	if f.avx2 {
+	if f.AVX2 {
 		s.words = expandKernel{run: expandWordsAVX2, lanes: 8}
 		s.doubles = expandKernel{run: expandDoublesAVX2, lanes: 8}
 		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){fusedF32AVX2x1, fusedF32AVX2x2}, maxRows: 2}
@@ -20,7 +13,7 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){fusedF16AVX2x1, fusedF16AVX2x2}, maxRows: 4}
 	}
 
-	if f.avx512 {
+	if f.AVX512 {
 		s.doubles = expandKernel{run: expandDoublesAVX512, lanes: 16, careful: true}
 		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){
 			fusedF32AVX512x1, fusedF32AVX512x2, fusedF32AVX512x3,
@@ -28,7 +21,7 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 		}, maxRows: 16, careful: true}
 	}
 
-	if f.avx512 && expandWords {
+	if f.AVX512VBMI2 {
 		s.words = expandKernel{run: expandWordsAVX512, lanes: 32, careful: true}
 		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){
 			fusedBF16AVX512x1, fusedBF16AVX512x2, fusedBF16AVX512x3,
@@ -40,7 +33,7 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 		}, maxRows: 16, careful: true}
 	}
 
-	if f.amx && expandWords {
+	if f.AMX && f.AVX512VBMI2 {
 		s.tiles = sparseTilesAMX
 	}
 

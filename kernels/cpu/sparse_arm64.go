@@ -4,7 +4,7 @@ package cpu
 
 // sparseKernelsOf picks the best kernels that the instruction sets allow.
 func sparseKernelsOf(f features) sparseKernels {
-	if !f.neon {
+	if !f.NEON {
 		return sparseKernels{}
 	}
 	return sparseKernels{

@@ -40,9 +40,9 @@
 // tokenizer may have, because a perplexity must not depend on a template language; for a calibration
 // [SampleOptions].Render may do it otherwise.
 //
-// Text must be valid UTF-8: a stray byte is an error that names its place, not a replacement character. A byte
-// order mark at the start is skipped. An escaped half of a surrogate pair in a record becomes U+FFFD, as
-// encoding/json has it.
+// Text must be valid UTF-8: a stray byte is an error that names its place, not a replacement character, and in a table
+// its column and row, though only where the table declares a column to be text. A byte order mark at the start is
+// skipped. An escaped half of a surrogate pair in a record becomes U+FFFD, as encoding/json has it.
 //
 // # Windows
 //

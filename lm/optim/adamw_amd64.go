@@ -2,18 +2,12 @@
 
 package optim
 
-import (
-	"os"
-	"strings"
-
-	"golang.org/x/sys/cpu"
-)
+import "github.com/modelcompress/compress/internal/isa"
 
 //go:noescape
 func adamAVX2(k *adamStep)
 
-// haveVectors may be switched off as in package kernels/cpu.
-var haveVectors = cpu.X86.HasAVX2 &&
-	!strings.Contains(","+strings.ReplaceAll(os.Getenv("COMPRESS_CPU_DISABLE"), " ", "")+",", ",avx2,")
+// haveVectors says whether the processor runs this build's assembly.
+var haveVectors = isa.Usable(isa.Disabled()).AVX2NoFMA
 
 func adamVectors(k *adamStep) { adamAVX2(k) }

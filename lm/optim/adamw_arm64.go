@@ -2,15 +2,9 @@
 
 package optim
 
-import (
-	"os"
-	"strings"
+import "github.com/modelcompress/compress/internal/isa"
 
-	"golang.org/x/sys/cpu"
-)
-
-// haveVectors may be switched off as in package kernels/cpu.
-var haveVectors = cpu.ARM64.HasASIMD &&
-	!strings.Contains(","+strings.ReplaceAll(os.Getenv("COMPRESS_CPU_DISABLE"), " ", "")+",", ",neon,")
+// haveVectors says whether the processor runs this build's assembly.
+var haveVectors = isa.Usable(isa.Disabled()).NEON
 
 func adamVectors(k *adamStep) { adamNEON(k) }

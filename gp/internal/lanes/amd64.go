@@ -2,18 +2,16 @@
 
 package lanes
 
-import "golang.org/x/sys/cpu"
+import "github.com/modelcompress/compress/internal/isa"
 
 //go:generate go -C _gen run . ..
 
-// vector returns the loops in assembly that the processor has and allow lets through, fastest last.
-func vector(allow func(set string) bool) (list []*Loops) {
-	x := cpu.X86
-	if !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !allow("avx2") {
-		return nil
+// vector returns the loops in assembly that the instruction sets allow, fastest last.
+func vector(s isa.Sets) (list []*Loops) {
+	if s.AVX2 {
+		list = append(list, &avx2)
 	}
-	list = append(list, &avx2)
-	if x.HasAVX512F && x.HasAVX512DQ && x.HasAVX512BW && x.HasAVX512VL && allow("avx512") {
+	if s.AVX512 {
 		list = append(list, &avx512)
 	}
 	return list

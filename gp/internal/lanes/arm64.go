@@ -2,11 +2,11 @@
 
 package lanes
 
-import "golang.org/x/sys/cpu"
+import "github.com/modelcompress/compress/internal/isa"
 
-// vector returns the loops in assembly that the processor has and allow lets through, fastest last.
-func vector(allow func(set string) bool) (list []*Loops) {
-	if cpu.ARM64.HasASIMD && allow("neon") {
+// vector returns the loops in assembly that the instruction sets allow, fastest last.
+func vector(s isa.Sets) (list []*Loops) {
+	if s.NEON {
 		list = append(list, &neon)
 	}
 	return list

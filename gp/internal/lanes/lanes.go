@@ -2,15 +2,14 @@
 // assembly, and portable Go. All three give the same bits: exponentials and logarithms are computed in float64
 // with the same fused multiply-adds and rounded once, sums run over 32 float64 lanes in a fixed order.
 //
-// The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a list of
-// avx2, avx512, neon) switches instruction sets off at run time.
+// Which ones may be used says package isa.
 package lanes
 
 import (
 	"math"
-	"os"
-	"strings"
 	"sync"
+
+	"github.com/modelcompress/compress/internal/isa"
 )
 
 // Loops is one version of every loop. Sources have at least the length of dst, which may be one of them.
@@ -62,14 +61,7 @@ var Best = sync.OnceValue(func() *Loops {
 
 // All lists the loops that this processor can run, portable ones first, fastest last.
 func All() []*Loops {
-	return append([]*Loops{&portable}, vector(func(set string) bool {
-		for name := range strings.SplitSeq(os.Getenv("COMPRESS_CPU_DISABLE"), ",") {
-			if n := strings.TrimSpace(name); n == set || n == "avx2" && set != "neon" {
-				return false
-			}
-		}
-		return true
-	})...)
+	return append([]*Loops{&portable}, vector(isa.Usable(isa.Disabled()))...)
 }
 
 // width is how many elements a step of a vector loop covers at most; tails are padded to it.

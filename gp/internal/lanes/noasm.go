@@ -2,5 +2,7 @@
 
 package lanes
 
+import "github.com/modelcompress/compress/internal/isa"
+
 // vector returns no loops: there is no assembly in this build.
-func vector(func(set string) bool) []*Loops { return nil }
+func vector(isa.Sets) []*Loops { return nil }

@@ -66,6 +66,17 @@ for name, column in {
     stream(name, pa.table({"text": ["a"], name: column}))
 pa.feather.write_feather(pa.table({"text": ["a"]}), "v1.feather", version=1)
 
+# Texts in Latin-1 that are declared to be UTF-8, in the third batch or row group: plain, in a dictionary, and in a list of structs.
+latin = pa.array([b"one", None, b"three", b"four", b"caf\xe9"], pa.binary()).view(pa.string())
+places = pa.array([0, None, 1, 2, 3], pa.int8())
+for name, column in {
+    "latin": latin, "latindict": pa.DictionaryArray.from_arrays(places, latin.drop_null()),
+    "latinlist": pa.ListArray.from_arrays([0, 2, 2, 4, 4, 5], pa.StructArray.from_arrays([latin], ["content"])),
+}.items():
+    table = pa.table({"n": [1, 2, 3, 4, 5], "text": column})
+    stream(name, table, 2)
+    pa.parquet.write_table(table, name + ".parquet", row_group_size=2)
+
 # Folders of the datasets library: a data set of two files, splits, and one that shows its rows in another order.
 data = datasets.Dataset.from_list([{"text": f"Text {i}."} for i in range(5)])
 for name in ("saved", "splits", "shuffled"):

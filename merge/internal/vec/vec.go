@@ -1,7 +1,6 @@
 // Package vec holds the loops that merging spends its time in: conversions, sums and selections over blocks of
-// float32 that stay in the processor's cache. They come in AVX-512, in AVX2 and in portable Go; the fastest
-// that the processor has is taken, less what the environment variable COMPRESS_CPU_DISABLE (a comma-separated
-// list of avx2, avx512, neon) switches off. Element-wise loops give the same bits in every version but for the fusing
+// float32 that stay in the processor's cache. They come in AVX-512, in AVX2, for Arm and in portable Go; the
+// fastest that package isa allows is taken. Element-wise loops give the same bits in every version but for the fusing
 // of multiplications and additions; sums differ in their order. Operands of one call have the same length, and
 // may be the same slice where a loop writes.
 package vec
@@ -9,9 +8,9 @@ package vec
 import (
 	"encoding/binary"
 	"math"
-	"os"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -50,7 +49,7 @@ type loops struct {
 }
 
 // fastest is what this process uses.
-var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
+var fastest = choose(isa.Usable(isa.Disabled()))
 
 // Slack is how many elements more than its input the output of [Tally] must have room for.
 const Slack = 16

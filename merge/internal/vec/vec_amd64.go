@@ -2,21 +2,14 @@
 
 package vec
 
-import (
-	"strings"
+import "github.com/modelcompress/compress/internal/isa"
 
-	"golang.org/x/sys/cpu"
-)
-
-// choose returns the fastest loops that the processor has and the list does not switch off.
-func choose(disable string) *loops {
-	x := cpu.X86
-	listed := "," + strings.ReplaceAll(disable, " ", "") + ","
-	no2, no512 := strings.Contains(listed, ",avx2,"), strings.Contains(listed, ",avx512,") // not for avx512bf16
+// choose returns the fastest loops that the instruction sets allow.
+func choose(s isa.Sets) *loops {
 	switch {
-	case no2 || !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI1 || !x.HasBMI2 || !x.HasPOPCNT:
+	case !s.AVX2 || !s.BMI:
 		return &portable
-	case no512 || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+	case !s.AVX512:
 		return &loops{
 			add: addAVX2, scale: scaleAVX2, widenBF16: widenRowBF16AVX2, widenF16: widenRowF16AVX2,
 			narrowBF16: narrowRowBF16AVX2, narrowF16: narrowRowF16AVX2, dot: dotAVX2, sumAbs: sumAbsAVX2,

@@ -5,11 +5,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/isa"
 )
 
 // sets are the loops that this processor can run, by name.
 func sets() map[string]*loops {
-	return map[string]*loops{"portable": &portable, "avx2": choose("avx512"), "fastest": choose("")}
+	return map[string]*loops{
+		"portable": &portable, "avx2": choose(isa.Usable("avx512")), "fastest": choose(isa.Usable("")),
+	}
 }
 
 // sample draws n values with zeros, equal magnitudes and both signs.

@@ -3,12 +3,11 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/isa"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/kernels/device"
 )
 
@@ -23,8 +22,8 @@ var uses = map[string]device.Use{
 
 // checkDisabled looks at the variable that switches instruction sets off: a misspelt name would leave one on.
 func checkDisabled() error {
-	if err := cpu.CheckDisabled(os.Getenv("COMPRESS_CPU_DISABLE")); err != nil {
-		return Usagef("COMPRESS_CPU_DISABLE: %w", err)
+	if err := isa.CheckDisabled(isa.Disabled()); err != nil {
+		return Usagef(isa.Variable+": %w", err)
 	}
 	return nil
 }

@@ -199,4 +199,12 @@ func TestArrow(t *testing.T) {
 	if !errors.Is(err, arrow.ErrSplits) {
 		t.Errorf("a data set with splits: %v", err)
 	}
+
+	for _, name := range []string{"latin.arrow", "latindict.parquet"} {
+		_, err := Source{Files: []string{name}, Bases: []string{saved}}.Load()
+		if !errors.Is(err, pyvalue.ErrUTF8) || !strings.Contains(err.Error(), name+": bad ") ||
+			!strings.Contains(err.Error(), ": row 4: column text: not valid UTF-8 at byte 3") {
+			t.Errorf("texts that are no UTF-8: %v", err)
+		}
+	}
 }

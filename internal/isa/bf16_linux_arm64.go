@@ -1,6 +1,6 @@
 //go:build !noasm
 
-package cpu
+package isa
 
 import "golang.org/x/sys/unix"
 

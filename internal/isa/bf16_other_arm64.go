@@ -1,6 +1,6 @@
 //go:build !linux && !darwin && !noasm
 
-package cpu
+package isa
 
 // hasBF16 knows no way to ask the system.
 func hasBF16() bool { return false }
