@@ -66,10 +66,10 @@ type Saver struct {
 	opts   SaveOptions
 	folder *stage.Folder
 	infos  map[string]safetensors.Info // as written
-	buf    []byte
-	cut    *cutting // nil: the whole model
+	cut    *cutting                    // nil: the whole model
 
 	written map[string]bool // parameters in this run
+	carrier carrier         // what it holds is freed at the end of each save
 }
 
 // NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused
@@ -82,7 +82,9 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 			fmt.Sprintf("compress convert %s --out DIR unpacks them", m.dir))
 	}
 
-	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
+	s := &Saver{
+		m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}, carrier: carrier{dev: m.dev},
+	}
 	so := stage.Options{
 		Overwrite: o.Overwrite, Own: o.Own, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir,
 		Files: o.Files, Seen: m.seen,
@@ -199,6 +201,8 @@ func (s *Saver) SaveWith(remark json.RawMessage, names ...string) error {
 	if s.folder.Closed() {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
+
+	defer s.carrier.free()
 
 	// All names first: a batch is not half written because of the last name.
 	for _, name := range names {
@@ -326,19 +330,16 @@ func (s *Saver) write(name string) error {
 		if err != nil {
 			return err
 		}
-		return writeMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
+		return s.carrier.writeMat(s.folder, to, first, value, dtype.Of(want))
 	}
 
 	// Bytes go from file to file where neither value nor type has changed.
 	if to == name && info.DType == want {
-		if s.buf == nil {
-			s.buf = make([]byte, 4<<20)
-		}
-		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
+		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, atLeast(&s.carrier.raw, 4<<20))
 	}
 
-	return convert(s.folder, s.m.dev, s.m.dense, placed{Info: info, To: to, First: first},
-		dtype.Of(info.DType), dtype.Of(want))
+	return s.carrier.convert(s.folder, s.m.dense, placed{Info: info, To: to, First: first}, dtype.Of(info.DType),
+		dtype.Of(want))
 }
 
 func (s *Saver) value(p *param) (kernels.Mat, error) {

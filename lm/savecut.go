@@ -204,17 +204,16 @@ func (s *Saver) writePiece(name string) error {
 	}
 
 	want := dtype.Of(s.infos[at.name].DType)
-	in := make([]byte, g.window*g.cols*from.Size())
 	written := at.first
 	for lo := 0; lo < len(g.rows); {
 		hi := g.until(lo)
 		first, n := g.rows[lo], g.rows[hi-1]+1-g.rows[lo]
-		raw := in[:n*g.cols*from.Size()]
+		raw := atLeast(&s.carrier.raw, n*g.cols*from.Size())
 		if err := read(raw, int64(first)*int64(g.cols)); err != nil {
 			return err
 		}
 
-		out, err := s.as(g.take(raw, lo, hi, from.Size()), from, want)
+		out, err := s.carrier.as(g.take(raw, lo, hi, from.Size()), from, want)
 		if err != nil {
 			return err
 		}
@@ -255,42 +254,14 @@ func (s *Saver) elements(name string) (read elementReader, t kernels.DType, err 
 	flat := value.Reshape(1, value.Len())
 	return func(into []byte, first int64) error {
 		n := len(into) / value.DType().Size()
-		window, err := s.m.dev.Alloc(value.DType(), n)
+		window, err := s.carrier.buffer(value.DType(), n)
 		if err != nil {
 			return err
 		}
-		defer window.Free()
 
 		s.m.dev.Ops().Convert(kernels.MatOf(window, 1, n), flat.ColRange(int(first), int(first)+n))
 		return s.m.dev.Download(into, window, 0)
 	}, value.DType(), nil
-}
-
-// as converts elements to another type.
-func (s *Saver) as(raw []byte, from, to kernels.DType) ([]byte, error) {
-	if from == to {
-		return raw, nil
-	}
-
-	n := len(raw) / from.Size()
-	a, err := s.m.dev.Alloc(from, n)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Free()
-	b, err := s.m.dev.Alloc(to, n)
-	if err != nil {
-		return nil, err
-	}
-	defer b.Free()
-
-	if err := s.m.dev.Upload(a, 0, raw); err != nil {
-		return nil, err
-	}
-	s.m.dev.Ops().Convert(kernels.MatOf(b, 1, n), kernels.MatOf(a, 1, n))
-	out := make([]byte, n*to.Size())
-
-	return out, s.m.dev.Download(out, b, 0)
 }
 
 // loadPiece gives a saved piece as the parameter that it was taken from: what did not stay is 0.
