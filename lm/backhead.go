@@ -79,7 +79,7 @@ func (b *backward) openHead(x kernels.Mat, rows int) error {
 	}
 
 	if m.head == m.embed && b.wants(m.embed) {
-		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {
+		if b.table, err = b.tableRoom(); err != nil {
 			return err
 		}
 	}

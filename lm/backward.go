@@ -37,6 +37,9 @@ type BackwardOptions struct {
 	// something and their labels, writes the rows' losses, and replaces the logits by the gradients of the
 	// total. Denominator does not apply. nil: the cross-entropy.
 	Objective func(logits kernels.Mat, labels []int32, losses []float64) error
+	// Room may give memory for the gradient of a token table, which is the largest of all: F32, of the table's shape, on
+	// the model's device. What is in it is lost, and WeightGrad gets it. nil, or none: the pass takes some of its own.
+	Room func(name string) kernels.Mat
 	// Keep is how many bytes may be spent on keeping what blocks compute on the way. A block that finds no room
 	// is computed again before its backward pass; the gradients are the same to the last bit. The last block is
 	// always kept. The memory stays with the model for its next backward pass.
@@ -299,6 +302,25 @@ func (b *backward) take(rows, cols int) (kernels.Mat, error) {
 	return x, err
 }
 
+// tableRoom is memory for the gradient of the token table, all zeros.
+func (b *backward) tableRoom() (kernels.Mat, error) {
+	p := b.m.embed
+	if b.o.Room == nil {
+		return b.take(p.rows, p.cols)
+	}
+
+	x := b.o.Room(p.Name)
+	switch {
+	case x.IsZero():
+		return b.take(p.rows, p.cols)
+	case x.Rows != p.rows || x.Cols != p.cols || x.DType() != kernels.F32:
+		return x, fmt.Errorf("%w: the gradient of %s is F32, %d×%d, not %v, %d×%d", ErrInput, p.Name, p.rows, p.cols,
+			x.DType(), x.Rows, x.Cols)
+	}
+
+	return x, b.m.setup.Zero(x)
+}
+
 // release frees the input of block l, if it is kept.
 func (b *backward) release(l int) {
 	if in := b.inputs[l]; in.Buf != nil {
@@ -443,7 +465,7 @@ func (b *backward) embeddings() error {
 	// A tied table has a gradient already, the head's, to which this one is added.
 	if b.wants(m.embed) && b.table.IsZero() {
 		var err error
-		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {
+		if b.table, err = b.tableRoom(); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package lm
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -429,6 +430,44 @@ func TestHiddenGradients(t *testing.T) {
 			if got := (along(h) - along(-h)) / (2 * h); math.Abs(got-want) > 1e-2*math.Abs(want)+4e-4 {
 				t.Errorf("state %d: the loss rises by %.6g, the gradient says %.6g", state, got, want)
 			}
+		}
+	})
+}
+
+// A table's gradient in memory that the caller lends, with anything in it, is the same, and memory of another shape is
+// refused.
+func TestLentTable(t *testing.T) {
+	ids := tokens(17, 37, 8, 5)
+	tinyModels(t, func(t *testing.T, config map[string]any) {
+		m := load(t, recipe{config: config, seed: 27, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2), Options{})
+		want, _ := gradients(t, m, ids, BackwardOptions{})
+
+		var lent kernels.Mat
+		room := func(name string) kernels.Mat {
+			p := m.params[name]
+			lent = kernels.MatOf(kernels.NewHost(kernels.F32, p.rows*p.cols), p.rows, p.cols)
+			for i := range lent.Buf.F32() {
+				lent.Buf.F32()[i] = float32(math.NaN())
+			}
+			return lent
+		}
+
+		got, _ := gradients(t, m, ids, BackwardOptions{Room: room})
+		for name, g := range want {
+			if !slices.Equal(got[name], g) {
+				t.Errorf("%s differs", name)
+			}
+		}
+		if lent.IsZero() || !slices.Equal(values(lent), want[m.embed.Name]) {
+			t.Error("the table's gradient is not where it was to be")
+		}
+
+		short := func(string) kernels.Mat { return lent.RowRange(1, lent.Rows) }
+		_, err := m.Backward(context.Background(), ids, BackwardOptions{Room: short, Hooks: &Hooks{
+			WeightGrad: func(string, kernels.Mat) error { return nil },
+		}})
+		if !errors.Is(err, ErrInput) {
+			t.Errorf("a table that lacks a row: %v", err)
 		}
 	})
 }

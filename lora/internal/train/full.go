@@ -179,10 +179,21 @@ func (f *Full) squares(g kernels.Mat) (float64, error) {
 	return optim.SumSquares(g, f.Threads), nil
 }
 
+// room lends the memory in which a gradient is held to the pass over the first batch of a step, which computes it.
+func (f *Full) room(name string) kernels.Mat {
+	v := f.values[name]
+	if f.Fused || v.filled || !f.host {
+		return kernels.Mat{}
+	}
+	v.hold()
+	return v.grad
+}
+
 // collect takes the gradient of the first batch of a step, and adds those of the others.
 func (f *Full) collect(name string, g kernels.Mat) error {
 	v := f.values[name]
 	switch ops := f.Model.Device().Ops(); {
+	case g.Buf == v.grad.Buf: // lent
 	case f.resident == nil:
 		v.collect(g)
 	case v.filled:
@@ -195,12 +206,16 @@ func (f *Full) collect(name string, g kernels.Mat) error {
 	return nil
 }
 
-// collect does it in host memory.
-func (v *value) collect(g kernels.Mat) {
+// hold makes room for a gradient in host memory.
+func (v *value) hold() {
 	if v.grad.IsZero() {
 		v.grad = kernels.MatOf(kernels.NewHost(kernels.F32, v.host.Len()), v.host.Rows, v.host.Cols)
 	}
+}
 
+// collect does it in host memory.
+func (v *value) collect(g kernels.Mat) {
+	v.hold()
 	for i := range g.Rows {
 		to, from := v.grad.RowF32(i), g.RowF32(i)
 		if !v.filled {
@@ -272,7 +287,9 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 			return loss, err
 		}
 
-		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Objective: objective, Keep: f.Keep}
+		o := lm.BackwardOptions{
+			Labels: b.Labels, Denominator: float64(counted), Objective: objective, Keep: f.Keep, Room: f.room,
+		}
 		o.Hooks = &lm.Hooks{
 			WeightGrad: func(name string, g kernels.Mat) error {
 				h, err := f.toHost(g)
