@@ -248,6 +248,31 @@ func (m *Model) RunBlockTo(ctx context.Context, l int, dst, src *Hidden, hooks *
 	return m.RunBlock(ctx, l, dst, hooks)
 }
 
+// PeekBlock runs block l on src for what hooks see of its inside. What only the block's output needs, such as the last
+// product of a feed-forward branch, is left out, unless there is a BlockOutput. dst has the shape of src, may not overlap
+// it, and ends as anything.
+func (m *Model) PeekBlock(ctx context.Context, l int, dst, src *Hidden, hooks *Hooks) error {
+	if hooks != nil && hooks.BlockOutput != nil {
+		return m.RunBlockTo(ctx, l, dst, src, hooks)
+	}
+
+	m.ops.Convert(dst.X, src.X)
+	s := m.borrow()
+	defer m.giveBack(s)
+	p, err := m.begin(s, dst.Lens, hooks)
+	if err != nil {
+		return err
+	}
+	defer p.End()
+
+	return p.with(ctx, l, func(b *block) error {
+		if err := p.RunInside(b.Block, dst.X); err != nil {
+			return err
+		}
+		return p.ops.Sync()
+	})
+}
+
 // CopyHidden makes a copy of h.
 func (m *Model) CopyHidden(h *Hidden) (*Hidden, error) {
 	buf, err := m.dev.Alloc(kernels.F32, h.X.Len())

@@ -172,6 +172,58 @@ func TestPiecesEqualForward(t *testing.T) {
 	})
 }
 
+// What hooks see of a block whose output nobody wants is what they see otherwise, and the source stays as it is.
+func TestPeekBlock(t *testing.T) {
+	ctx := context.Background()
+	tinyModels(t, func(t *testing.T, config map[string]any) {
+		m := load(t, recipe{config: config, seed: 9, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2), Options{})
+		h, err := m.Embed(tokens(3, 37, 7, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Free()
+		dst, err := m.CopyHidden(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dst.Free()
+
+		before := values(h.X)
+		for l := range m.Blocks() {
+			see := func(run func(context.Context, int, *Hidden, *Hidden, *Hooks) error, outputs *int) (seen [][]float32) {
+				keep := func(x kernels.Mat) { seen = append(seen, values(x)) }
+				hooks := &Hooks{
+					LinearInput: func(_ Linear, x kernels.Mat) { keep(x) },
+					Expert:      func(r Routed) { keep(r.Y) },
+				}
+				if outputs != nil {
+					hooks.BlockOutput = func(int, kernels.Mat) { *outputs++ }
+				}
+				if err := run(ctx, l, dst, h, hooks); err != nil {
+					t.Fatal(err)
+				}
+				return seen
+			}
+
+			outputs := 0
+			want, got := see(m.RunBlockTo, nil), see(m.PeekBlock, nil)
+			if whole := see(m.PeekBlock, &outputs); outputs != 1 || len(whole) != len(want) {
+				t.Errorf("block %d: the output came %d times", l, outputs)
+			}
+			if !slices.EqualFunc(got, want, slices.Equal[[]float32]) || len(want) < 4 {
+				t.Errorf("block %d: hooks see something else", l)
+			}
+			if !slices.Equal(values(h.X), before) {
+				t.Fatalf("block %d: the source has changed", l)
+			}
+			if err := m.RunBlock(ctx, l, h, nil); err != nil {
+				t.Fatal(err)
+			}
+			before = values(h.X)
+		}
+	})
+}
+
 // The number of threads, shards and passes, streaming and concurrency change no bit.
 func TestSameBits(t *testing.T) {
 	for name, config := range everyTiny() {

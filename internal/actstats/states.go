@@ -87,7 +87,7 @@ func (a *States) Peek(ctx context.Context, l int, hooks *lm.Hooks, progress func
 		}
 
 		dst := &lm.Hidden{X: kernels.MatOf(scratch, h.X.Rows, h.X.Cols), Lens: h.Lens}
-		return a.m.RunBlockTo(ctx, l, dst, h, hooks)
+		return a.m.PeekBlock(ctx, l, dst, h, hooks)
 	})
 }
 

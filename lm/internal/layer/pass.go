@@ -76,6 +76,7 @@ type Pass struct {
 	t         *Tape
 	from      int // rows of every matrix that are left out now; see From
 	replay    bool
+	peeks     bool // nobody wants the block's output
 	lens      []int
 	rows      int
 	rotations [][]rotation // of each of the configuration's rotations

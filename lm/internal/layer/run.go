@@ -8,6 +8,14 @@ func (p *Pass) Run(b *Block, x kernels.Mat) error {
 	return p.run(b, x)
 }
 
+// RunInside computes what the matrices of a block see, for Input and Expert, and not the block's output: x ends as
+// something on the way there.
+func (p *Pass) RunInside(b *Block, x kernels.Mat) error {
+	p.peeks = true
+	defer func() { p.peeks = false }()
+	return p.Run(b, x)
+}
+
 // RunAttention computes the attention of a block alone: dst gets what it gives for h, both [rows, C].
 func (p *Pass) RunAttention(b *Block, dst, h kernels.Mat) error {
 	p.t, p.replay = &p.scratch.plain, false
@@ -192,7 +200,7 @@ func (p *Pass) runPostNorm(b *Block, x kernels.Mat) error {
 	}
 
 	p.keep(sSum2, x)
-	if !p.replay {
+	if p.whole() {
 		p.Norm(x, x, b.MLPNorm)
 	}
 
@@ -348,8 +356,11 @@ func (p *Pass) mlpTrains(b *Block) bool {
 	return b.Shared != nil && p.trains(b.Shared.linears()...)
 }
 
-// last is x, or in a replay nothing: what follows would be the block's output.
-func (p *Pass) last(x kernels.Mat) kernels.Mat { return only(!p.replay, x) }
+// whole reports whether the block's output is wanted.
+func (p *Pass) whole() bool { return !p.replay && !p.peeks }
+
+// last is x, or nothing where what follows would be an output that nobody wants.
+func (p *Pass) last(x kernels.Mat) kernels.Mat { return only(p.whole(), x) }
 
 // only is x if it is needed, otherwise absent.
 func only(needed bool, x kernels.Mat) kernels.Mat {
