@@ -69,7 +69,8 @@ func (c *carrier) free() {
 	for _, b := range c.buffers {
 		b.Free()
 	}
-	c.buffers, c.raw, c.out = nil, nil, nil
+	c.buffers = nil
+	c.raw, c.out = nil, nil
 }
 
 // writeMat writes a matrix of the device to a folder's tensor from an element on, converted to a type.
