@@ -37,8 +37,9 @@ type BackwardOptions struct {
 	// something and their labels, writes the rows' losses, and replaces the logits by the gradients of the
 	// total. Denominator does not apply. nil: the cross-entropy.
 	Objective func(logits kernels.Mat, labels []int32, losses []float64) error
-	// Room may give memory for the gradient of a token table, which is the largest of all: F32, of the table's shape, on
-	// the model's device. What is in it is lost, and WeightGrad gets it. nil, or none: the pass takes some of its own.
+	// Room may give memory for the gradient of a token table, which is the largest of all: F32, of the table's shape,
+	// on the model's device. What is in it is lost, and WeightGrad gets it. nil, or none: the pass takes some of its
+	// own.
 	Room func(name string) kernels.Mat
 	// Keep is how many bytes may be spent on keeping what blocks compute on the way. A block that finds no room
 	// is computed again before its backward pass; the gradients are the same to the last bit. The last block is

@@ -249,8 +249,8 @@ func (m *Model) RunBlockTo(ctx context.Context, l int, dst, src *Hidden, hooks *
 }
 
 // PeekBlock runs block l on src for what hooks see of its inside. What only the block's output needs, such as the last
-// product of a feed-forward branch, is left out, unless there is a BlockOutput. dst has the shape of src, may not overlap
-// it, and ends as anything.
+// product of a feed-forward branch, is left out, unless there is a BlockOutput. dst has the shape of src, may not
+// overlap it, and ends as anything.
 func (m *Model) PeekBlock(ctx context.Context, l int, dst, src *Hidden, hooks *Hooks) error {
 	if hooks != nil && hooks.BlockOutput != nil {
 		return m.RunBlockTo(ctx, l, dst, src, hooks)

@@ -190,7 +190,8 @@ func TestPeekBlock(t *testing.T) {
 
 		before := values(h.X)
 		for l := range m.Blocks() {
-			see := func(run func(context.Context, int, *Hidden, *Hidden, *Hooks) error, outputs *int) (seen [][]float32) {
+			type runner func(context.Context, int, *Hidden, *Hidden, *Hooks) error
+			see := func(run runner, outputs *int) (seen [][]float32) {
 				keep := func(x kernels.Mat) { seen = append(seen, values(x)) }
 				hooks := &Hooks{
 					LinearInput: func(_ Linear, x kernels.Mat) { keep(x) },

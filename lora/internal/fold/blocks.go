@@ -448,8 +448,8 @@ func (j *job) write(b *block, s *Sums) error {
 // compare adds what became of was, which is finite. It returns the first element that is now a NaN or an infinity, -1
 // if there is none; s then counts for nothing.
 func (s *Sums) compare(now, was []float32) int {
-	// Two sums of each kind, of even and of odd elements: one alone waits for itself at every addition. Zeros are counted
-	// in integers, without branches, which half of the weights of a pruned base would mispredict.
+	// Two sums of each kind, of even and of odd elements: one alone waits for itself at every addition. Zeros are
+	// counted in integers, without branches, which half of the weights of a pruned base would mispredict.
 	var wasEven, wasOdd, even, odd float64
 	var most uint64 // bits of the largest change, without the sign
 	var same, before, after uint64
