@@ -59,7 +59,8 @@ func TestEveryBF16(t *testing.T) {
 			for i := range n {
 				binary.LittleEndian.PutUint16(data[2*i:], uint16(first+i))
 			}
-			x, wide, back := make([]float32, n), make([]byte, 4*n+1)[1:], make([]float32, n)
+			x, back := make([]float32, n), make([]float32, n)
+			wide := make([]byte, 4*n+1)[1:]
 			if err := dtype.Decode(x, data, safetensors.BF16); err != nil {
 				t.Fatal(err)
 			}
