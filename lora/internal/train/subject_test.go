@@ -230,9 +230,9 @@ func TestLent(t *testing.T) {
 			f.KeepZeros = true
 			f.host = lent // otherwise gradients are copied, as from a device
 			for _, v := range f.values {
-				for i := range v.host.Rows {
-					if row := v.host.RowF32(i); v.host.Rows > 1 {
-						row[i%len(row)] = 0
+				if v.host.Rows > 1 {
+					for i := range v.host.Rows {
+						v.host.RowF32(i)[i%v.host.Cols] = 0
 					}
 				}
 				v.host.Buf.Changed()
