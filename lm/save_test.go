@@ -21,6 +21,7 @@ import (
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -695,5 +696,64 @@ func TestChangedSinceOpened(t *testing.T) {
 				t.Error("there is an output")
 			}
 		})
+	}
+}
+
+// offline is a device that gives nothing back once it has broken.
+type offline struct {
+	*accountant
+	broken bool
+}
+
+var errOffline = errors.New("the device is gone")
+
+func (d *offline) Download(dst []byte, b *kernels.Buffer, off int) error {
+	if d.broken {
+		return errOffline
+	}
+	return d.accountant.Download(dst, b, off)
+}
+
+// A saver gives the device's memory back with every save, of changed and unchanged tensors, whole and cut, also where
+// one fails.
+func TestSaveGivesBack(t *testing.T) {
+	dir := recipe{config: tiny()["llama"], dtype: safetensors.BF16, seed: 3}.write(t, t.TempDir())
+	for name, cut := range map[string]*arch.Cut{"whole": nil, "cut": {Layers: []int{0, 2}}} {
+		dev := &offline{accountant: &accountant{Device: cpu.New(cpu.Options{})}}
+		m := load(t, dir, dev, Options{})
+		names := m.Tensors()
+		changed := m.Linears(0)[0].Name
+		if err := negate(m, changed); err != nil {
+			t.Fatal(err)
+		}
+
+		s := saver(t, m, filepath.Join(t.TempDir(), "out"), SaveOptions{DType: safetensors.F16, Cut: cut})
+		given := func(what string) {
+			for _, b := range dev.live {
+				if b.Len > 0 {
+					t.Errorf("%s, %s: %d elements of %v are kept", name, what, b.Len, b.DType)
+				}
+			}
+			dev.live, dev.size = nil, nil
+		}
+		dev.live, dev.size = nil, nil // the model's own
+		if err := s.Save(names...); err != nil || len(dev.live) == 0 {
+			t.Fatalf("%s: %v, %d buffers", name, err, len(dev.live))
+		}
+		if n := len(dev.live); n >= len(names) {
+			t.Errorf("%s: %d buffers for %d tensors", name, n, len(names))
+		}
+		given("saved")
+
+		dev.broken = true
+		for _, one := range []string{changed, names[0]} {
+			if err := s.Save(one); !errors.Is(err, errOffline) {
+				t.Errorf("%s: %s: %v", name, one, err)
+			}
+			given("failed")
+		}
+		dev.broken = false
+		finish(t, s)
+		given("finished")
 	}
 }

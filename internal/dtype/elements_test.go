@@ -1,11 +1,13 @@
 package dtype_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -43,6 +45,40 @@ func TestRoundTrip(t *testing.T) {
 		if dtype.IsFloat(kind) || !errors.Is(dtype.Decode(nil, nil, kind), dtype.ErrDType) ||
 			!errors.Is(dtype.Encode(nil, nil, kind), dtype.ErrDType) {
 			t.Errorf("%v is taken for a float", kind)
+		}
+	}
+}
+
+// TestEveryBF16: all patterns, NaNs with what they carry among them, are read and written in any number and at any
+// address as one by one.
+func TestEveryBF16(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for first := 0; first+n <= 1<<16; first += n {
+			memory := make([]byte, 2*n+1)
+			data := memory[n%2:][:2*n]
+			for i := range n {
+				binary.LittleEndian.PutUint16(data[2*i:], uint16(first+i))
+			}
+			x, back := make([]float32, n), make([]float32, n)
+			wide := make([]byte, 4*n+1)[1:]
+			if err := dtype.Decode(x, data, safetensors.BF16); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(dtype.Encode(wide, x, safetensors.F32), dtype.Decode(back, wide, safetensors.F32),
+				dtype.Encode(data, back, safetensors.BF16)); err != nil {
+				t.Fatal(err)
+			}
+
+			for i, v := range x {
+				bits := uint32(first+i) << 16
+				if math.Float32bits(v) != bits || binary.LittleEndian.Uint32(wide[4*i:]) != bits ||
+					math.Float32bits(back[i]) != bits {
+					t.Fatalf("%d of %d from %#x: %#x, %#x", i, n, first, math.Float32bits(v), wide[4*i:][:4])
+				}
+				if got := binary.LittleEndian.Uint16(data[2*i:]); got != kernels.ToBF16(v) {
+					t.Fatalf("%d of %d from %#x is written as %#x", i, n, first, got)
+				}
+			}
 		}
 	}
 }

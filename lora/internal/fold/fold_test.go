@@ -224,6 +224,40 @@ func checkSums(t *testing.T, what string, got Sums, before, after []float32) {
 	}
 }
 
+// TestCompare: any number of elements, of both zeros, the smallest and the largest, is counted as one by one, and the
+// first that is no number or infinite is found wherever it lies.
+func TestCompare(t *testing.T) {
+	negative := float32(math.Copysign(0, -1))
+	values := []float32{
+		0, negative, 1, -1, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.MaxFloat32,
+		-math.MaxFloat32,
+	}
+	random := rand.New(rand.NewPCG(7, 9))
+	for n := range 12 {
+		for range 50 {
+			now, was := make([]float32, n), make([]float32, n)
+			for i := range n {
+				now[i], was[i] = values[random.IntN(len(values))], values[random.IntN(len(values))]
+			}
+			var s Sums
+			if i := s.compare(now, was); i != -1 {
+				t.Fatalf("element %d of %v is not finite", i, now)
+			}
+			checkSums(t, fmt.Sprintf("%v after %v", now, was), s, was, now)
+
+			for i := range n {
+				bad := slices.Clone(now)
+				bad[i] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[i%3]
+				bad[n-1] = bad[i]
+				kept := s
+				if at := s.compare(bad, was); at != i || s != kept {
+					t.Fatalf("of %v element %d is not finite", bad, at)
+				}
+			}
+		}
+	}
+}
+
 // TestSums: those of parts add up; ratios of nothing are 0.
 func TestSums(t *testing.T) {
 	a := Sums{Moved: 1, MaxAbs: 3, Was: 4, Difference: 1, Before: 2, After: 1, Whole: 16, Left: 4}
