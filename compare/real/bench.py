@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE.parent))
 import peers  # runs commands and watches their memory
 
 Failure = peers.Failure
-PACKAGES = ["torch==2.15.0", "transformers==5.23.0", "peft==0.21.2", "lm_eval==0.4.13", "gguf", "safetensors", "numpy"]
+PACKAGES = ["torch==2.15.0", "transformers==5.24.0", "peft==0.21.2", "lm_eval==0.4.13", "gguf", "safetensors", "numpy"]
 
 
 class Bench:
@@ -177,7 +177,8 @@ class Bench:
 
     def answers(self, name, model, data, *flags):
         """Nats a token of the answers of records, and the loss of each record."""
-        return self.once(name, lambda: self.report("ppl", model, "--data", data, "--answers", "--seqlen", 512, *flags))
+        few = self.some([], ["--limit", 4])
+        return self.once(name, lambda: self.report("ppl", model, "--data", data, "--answers", "--seqlen", 512, *few, *flags))
 
     def accuracy(self, name, model, tasks, limit, *flags):
         """The metrics of tasks and the points of every document, as compress eval writes them."""

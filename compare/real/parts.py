@@ -248,31 +248,41 @@ def healing(b):
 
 # Merging.
 
+NAMES = ["math", "sense", "plays"]
+
+
 def experts(b):
     """three experts of the model: problems in words, choices by common sense, the style of plays"""
-    folder = b.out / "experts"
-    records = {
-        "math": [{"prompt": f"Question: {r['question']}\nAnswer:", "completion": " " + r["answer"]} for r in questions.lines(b.task("gsm8k/train.jsonl"))],
-        "sense": [choice(questions.question(r)) for r in questions.lines(b.task("commonsenseqa/train_rand_split.jsonl"))],
-        "plays": [{"text": t} for t in chunks(b.text("tinyshakespeare.txt").read_text(), 900)],
-    }
-    for name, rows in records.items():
-        path = folder / f"{name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        cut = len(rows) - 60
-        lines = rows[:cut] if name == "plays" else rows
-        held = rows[cut:] if name == "plays" else {
-            "math": [{"prompt": f"Question: {r['question']}\nAnswer:", "completion": " " + r["answer"]} for r in questions.lines(b.task("gsm8k/test.jsonl"))[:60]],
-            "sense": [choice(questions.question(r)) for r in questions.lines(b.task("commonsenseqa/dev_rand_split.jsonl"))[:120]],
-        }[name]
-        path.write_text("".join(json.dumps(r) + "\n" for r in lines))
-        (folder / f"{name}.held.jsonl").write_text("".join(json.dumps(r) + "\n" for r in held))
-        (folder / f"{name}.prompts.jsonl").write_text("".join(json.dumps({"text": r.get("prompt") or r["text"]}) + "\n" for r in lines[len(lines) // 2:][:48]))
-
+    for name in NAMES:
         rate = "1e-3" if name == "math" else "2e-3"
-        b.make(b.at(f"{name}-lora"), "lora", "train", b.model, "--data", path, "--batch", 4, "--seqlen", 256, "--steps", b.some(80, 2), "--schedule", "cosine",
+        b.make(b.at(f"{name}-lora"), "lora", "train", b.model, "--data", records(b, name), "--batch", 4, "--seqlen", 256, "--steps", b.some(80, 2), "--schedule", "cosine",
                "--warmup", b.some(4, 1), "--lr", rate, "--seed", 1)
         b.make(b.at(name), "lora", "fold", b.model, "--adapter", b.at(f"{name}-lora"))
+
+
+def records(b, name):
+    """The records that a domain is learned from; beside them those that are held out, and prompts for a router."""
+    folder = b.out / "experts"
+    folder.mkdir(exist_ok=True)
+    if name == "math":
+        rows, held = ([{"prompt": f"Question: {r['question']}\nAnswer:", "completion": " " + r["answer"]} for r in questions.lines(b.task(f"gsm8k/{part}.jsonl"))] for part in ("train", "test"))
+        held = held[:60]
+    elif name == "sense":
+        rows, held = ([choice(questions.question(r)) for r in questions.lines(b.task(f"commonsenseqa/{part}_rand_split.jsonl"))] for part in ("train", "dev"))
+        held = held[:120]
+    else:
+        rows = [{"text": t} for t in chunks(b.text("tinyshakespeare.txt").read_text(), 900)]
+        rows, held = rows[:-60], rows[-60:]
+
+    path = folder / f"{name}.jsonl"
+    write_lines(path, rows)
+    write_lines(folder / f"{name}.held.jsonl", held)
+    write_lines(folder / f"{name}.prompts.jsonl", [{"text": r.get("prompt") or r["text"]} for r in rows[len(rows) // 2:][:48]])
+    return path
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
 
 
 def choice(row):
@@ -284,7 +294,6 @@ def chunks(text, length):
     return [text[i:i + length] for i in range(0, len(text) - length, length)]
 
 
-NAMES = ["math", "sense", "plays"]
 STATIC = {
     "linear": "", "task_arithmetic": "weight: 0.5", "ties": "weight: 0.5, density: 0.2", "dare_ties": "weight: 0.5, density: 0.5", "breadcrumbs": "weight: 0.5, density: 0.9",
     "della": "weight: 0.5, density: 0.5", "sce": "", "model_stock": "", "wudi_closed": "", "tsv_m": "", "iso_c": "", "pcb": "", "consensus": "", "wudi": "",
@@ -356,11 +365,45 @@ def merged(b, name, recipe):
 
 # Adapters, editing, search.
 
+SHAPES = {  # alpha is twice the rank in all; a quarter and an eighth of the first one's parameters, by a lower rank and by shards
+    "LoRA r 8": ["--rank", 8, "--alpha", 16],
+    "LoRA r 2": ["--rank", 2, "--alpha", 4],
+    "MoS e 2, r 8, l 4": ["--kind", "mos", "--equivalent-rank", 2, "--private", -1, "--rank", 8, "--shards", 4, "--alpha", 16],
+    "LoRA r 1": ["--rank", 1, "--alpha", 2],
+    "MoS e 1, r 4, l 4": ["--kind", "mos", "--equivalent-rank", 1, "--rank", 4, "--shards", 4, "--alpha", 8],
+}
+RATES = ["1e-3", "2e-3", "4e-3"]
+
+
 def adapters(b):
-    """kinds of adapters with as many parameters on four skills at once, and learning pairs by heart (compare/shards.sh, the repository's small family)"""
-    few = {"STEPS": "4", "SEEDS": "0", "RATES": "1e-2", "KINDS": "lora2 mos2"} if b.quick else {}
-    for name, env in (("skills", {"STEPS": "150", "BATCH": "8", "RATES": "5e-3 1e-2 2e-2"}), ("pairs", {"PAIRS": "1000", "STEPS": "1200", "BATCH": "64", "RATES": "2.5e-3 5e-3 1e-2"})):
-        b.once(name, lambda: {"table": b.script("shards.sh", b.program, b.root / "testdata" / "nano", b.at(name), b.threads, env={**env, **few})})
+    """LoRA and Mixtures of Shards with as many parameters on the domains of the experts, all three learned at once"""
+    sets, chooses = [], []
+    for name in NAMES:
+        rows = records(b, name).read_text().splitlines(keepends=True)
+        b.at(f"{name}.jsonl").write_text("".join(rows[:-8]))
+        sets += ["--data", b.at(f"{name}.jsonl")]
+        chooses += rows[-8:]
+    choose = b.at("choose.jsonl")
+    choose.write_text("".join(chooses))
+
+    def trained(shape, rate, seed):
+        folder = b.at(f"{shape.replace(', ', '-').replace(' ', '-')}-{rate}-{seed}")
+        b.make(folder, "lora", "train", b.model, *sets, "--data-weights", "1,1,1", "--eval", choose, *SHAPES[shape], "--lr", rate, "--seed", seed, "--batch", 4, "--seqlen", 256,
+               "--steps", b.some(40, 2), "--schedule", "cosine", "--warmup", b.some(4, 1), "--clip", 1)
+        report = json.loads((folder / "training.json").read_text())
+        return folder, report["evals"][-1]["loss"], report["trainable_parameters"]
+
+    for domain in NAMES:
+        judge(b, "base", b.model, domain)
+    rates, seeds = b.some((RATES, (0, 1)), (RATES[1:2], (0,)))
+    for shape in b.some(list(SHAPES), list(SHAPES)[1:3]):
+        chosen = {rate: trained(shape, rate, 0)[1] for rate in rates}
+        best = min(rates, key=chosen.get)
+        for seed in seeds:
+            folder, _, count = trained(shape, best, seed)
+            for domain in NAMES:
+                judge(b, f"{shape}, seed {seed}", b.model, domain, "--adapter", folder)
+        b.once(shape, lambda: {"rate": best, "chosen": chosen, "parameters": count, "bytes": size(folder), "made": f"made {folder.name}"})
 
 
 def editing(b):
