@@ -5,15 +5,16 @@
 #
 # COMPRESS is the program, MODEL a folder (SmolLM2: 128 does not divide its rows, hence groups of 64), CALIB and TEST texts, OUT a folder
 # for models and reports, TASK a task of compress eval. For every form: a report of compress ppl --against MODEL (perplexity, divergence,
-# paired test of the losses) in OUT/NAME.json, with TASK also its accuracy and a paired test of that; OUT/front.svg and OUT/front.html draw
-# all. compare/fronttable.py makes a table of one or several OUT. A form that is there already is not made or measured again.
+# paired test of the losses) in OUT/NAME.json and that of the command that made it in OUT/made/NAME.json, with TASK also its accuracy and a
+# paired test of that; OUT/front.svg and OUT/front.html draw all. compare/fronttable.py makes a table of one or several OUT. A form that is
+# there already is not made or measured again.
 #
 # LIMIT (8) is how many windows of 512 are measured, SAMPLES (32) how many are calibrated with, DOCS (200) how many documents of the task,
 # TASK_DATA the folder of its data, FORMS and TASK_FORMS (all) patterns of the forms' names, ONCE (off) removes a form that was measured.
 set -euo pipefail
 compress=$1 model=$2 calib=$3 test=$4 out=$5 task=${6:-}
 limit=${LIMIT:-8} docs=${DOCS:-200} forms=${FORMS:-.} task_forms=${TASK_FORMS:-.}
-mkdir -p "$out"
+mkdir -p "$out/made"
 
 data=()
 [ -z "${TASK_DATA:-}" ] || data=(--task-data "$TASK_DATA")
@@ -26,7 +27,7 @@ form() {
 	[[ $name =~ $forms ]] || return 0
 	! done_already "$name" || return 0
 
-	[ -e "$path" ] || "$compress" "$@" --out "$path" --quiet >/dev/null
+	[ -e "$path" ] || "$compress" "$@" --out "$path" --report "$out/made/$name.json" --quiet >/dev/null
 	measure "$name" "$path"
 	[ -z "${ONCE:-}" ] || rm -r "$path"
 }

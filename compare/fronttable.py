@@ -11,8 +11,11 @@ import os
 import sys
 
 
+HEADS = ["MB", "perplexity", "nll in pairs, nats (p)", "KL, nats a token", "same top token", "task, accuracy (paired)", "CPU-seconds", "memory, MB"]
+
+
 def read(out):
-    """The figures of each form, as cells, and its size."""
+    """The figures of each form, as cells in the order of HEADS, and its size."""
     rows = {}
     for path in glob.glob(out + "/*.json"):
         name = os.path.basename(path)[:-5]
@@ -20,25 +23,30 @@ def read(out):
             d = json.load(f)
         a = d["against"]
         cells = [f"{d['model_bytes'] / 1e6:.1f}", f"{d['ppl']:.2f}", f"{a['paired']['nll_difference']:+.4f} ({a['paired']['p']:.1g})",
-                 f"{a['kl']:.4f} ± {a['kl_stderr']:.4f}", f"{100 * a['same_top']:.1f} %", ""]
+                 f"{a['kl']:.4f} ± {a['kl_stderr']:.4f}", f"{100 * a['same_top']:.1f} %", "", "", ""]
         versus = f"{out}/eval/{name}.versus.json"
         if os.path.exists(versus):
             with open(versus) as f:
                 r = next(r for r in json.load(f)["rows"] if r["metric"].startswith("acc"))
-            cells[-1] = f"{r['b']:.3f} ({r['b'] - r['a']:+.3f}, p {r['p']:.2g})"
+            cells[5] = f"{r['b']:.3f} ({r['b'] - r['a']:+.3f}, p {r['p']:.2g})"
+        made = f"{out}/made/{name}.json"
+        if os.path.exists(made):
+            with open(made) as f:
+                d = json.load(f)
+            cells[6:] = f"{d['cpu_seconds']:.0f}", f"{d['peak_memory_bytes'] / 1e6:.0f}"
         rows[name] = d["model_bytes"], cells
     return rows
 
 
 def table(models):
-    heads = ["MB", "perplexity", "nll in pairs, nats (p)", "KL, nats a token", "same top token", "task, accuracy (paired)"]
-    names = [f"{name}: {h}" if len(models) > 1 else h for name in models for h in heads]
-    lines = ["| form | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     found = {name: read(out) for name, out in models.items()}
+    shown = {name: [i for i in range(len(HEADS)) if any(cells[i] for _, cells in rows.values())] for name, rows in found.items()}  # columns with figures
+    names = [f"{name}: {HEADS[i]}" if len(models) > 1 else HEADS[i] for name in models for i in shown[name]]
+    lines = ["| form | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     first = next(iter(found.values()))
     forms = sorted({f for rows in found.values() for f in rows}, key=lambda f: (f not in first, first.get(f, (0,))[0], f))
     for form in forms:
-        cells = [c for rows in found.values() for c in rows.get(form, (0, [""] * len(heads)))[1]]
+        cells = [rows[form][1][i] if form in rows else "" for name, rows in found.items() for i in shown[name]]
         lines.append(f"| {form} | " + " | ".join(cells) + " |")
     return lines
 

@@ -27,8 +27,16 @@ def read(name):
     return cells
 
 
-print("| cut | MB | perplexity | KL, nats a token | same top token | task | healed: perplexity | KL | same top token | task |")
-print("|---" * 10 + "|")
+def took(path):
+    """Processor time and most memory of the command that made a model: from its report."""
+    with open(path) as f:
+        d = json.load(f)
+    return [f"{d['cpu_seconds']:.0f}, {d['peak_memory_bytes'] / 1e6:.0f}" if "cpu_seconds" in d else ""]
+
+
+print("| cut | MB | perplexity | KL, nats a token | same top token | task | CPU-seconds, MB | healed: perplexity | KL | same top token | task | CPU-seconds, MB |")
+print("|---" * 13 + "|")
 for path in sorted(glob.glob(f"{out}/*-healed.json")):
     name = os.path.basename(path).removesuffix("-healed.json")
-    print("| " + " | ".join([name, *read(name + "-cut"), *read(name + "-healed")[1:]]) + " |")
+    cells = [*read(name + "-cut"), *took(f"{out}/{name}/cut.json"), *read(name + "-healed")[1:], *took(f"{out}/{name}/healed.json")]
+    print("| " + " | ".join([name, *cells]) + " |")

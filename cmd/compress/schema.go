@@ -18,7 +18,7 @@ func schemaCmd(a *cli.App) *cobra.Command {
 		Long: "Prints the JSON Schema (draft 2020-12) of what a verb prints with --json and writes with " +
 			"--report; without a verb, lists the verbs that have one.\n\n" +
 			"Every report begins with the same keys: command, args, flags, version, seed, started, finished, " +
-			"seconds, peak_memory_bytes, and where they apply device, fallbacks and remarks.\n\n" +
+			"seconds, cpu_seconds, peak_memory_bytes, and where they apply device, fallbacks and remarks.\n\n" +
 			"With --input it prints keys and an example of the files that a verb reads: overrides, edits, " +
 			"hyper-parameters of editors, and plans.",
 		Example: "compress schema ppl\ncompress schema lora train\ncompress schema --input\n" +

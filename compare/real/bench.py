@@ -180,15 +180,19 @@ class Bench:
         few = self.some([], ["--limit", 4])
         return self.once(name, lambda: self.report("ppl", model, "--data", data, "--answers", "--seqlen", 512, *few, *flags))
 
-    def accuracy(self, name, model, tasks, limit, *flags):
-        """The metrics of tasks and the points of every document, as compress eval writes them."""
+    def accuracy(self, name, model, tasks, limit, *flags, against=None):
+        """The metrics of tasks and the points of every document, as compress eval writes them; with paired tests against another one of this part's."""
         def run():
             folder = self.at("eval", name)
             remove(folder)
             took, _ = self.compress("eval", model, "--tasks", ",".join(tasks), "--task-data", f"{self.data / 'tasks'},{self.out / 'tasks'}",
                                     "--limit", self.some(limit, 4), "--bootstrap-iters", 1000, "--out", folder, *flags)
             results = json.loads((folder / "results.json").read_text())
-            return {**took, "results": results["results"], "n": {t: n["effective"] for t, n in results["n-samples"].items()}}
+            found = {**took, "results": results["results"], "n": {t: n["effective"] for t, n in results["n-samples"].items()}}
+            if against:
+                rows = self.report("eval", "compare", self.at("eval", against), folder)["report"]["rows"]
+                found["paired"] = {r["task"]: r for r in rows if r["metric"] == "acc"}
+            return found
         return self.once(name, run)
 
 

@@ -113,6 +113,7 @@ def pruning(b, f):
              "validation text; in brackets nats a token more than Wanda on the same windows. CPU-seconds are those of pruning alone.", ""]
     lines += table(["method", *patterns, "CPU-seconds"], rows)
     chart = [(m, [(i, at[m, p]["ppl"]) for i, p in enumerate(patterns) if (m, p) in at and "@" not in m and ":" not in p]) for m in methods]
+    lines += ["", f"Most resident while all methods of a run were made one after another: {max(f[n]['peak'] for n in names if n in f) / 1e6:.0f} MB."]
     lines += commands(*(f[n] for n in names if n in f))
     if chart := [c for c in chart if len(c[1]) > 1]:
         plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], chart, log=True)
@@ -126,13 +127,18 @@ def accuracies(f, prefix, first="dense"):
     if not found:
         return []
     names = list(next(iter(found.values()))["results"])
-    rows = [[model, *(cell(x["results"][t]) for t in names)] for model, x in sorted(found.items(), key=lambda i: i[0] != first)]
+    rows = []
+    for model, x in sorted(found.items(), key=lambda i: i[0] != first):
+        made = f.get("made " + model)
+        rows.append([model, *(cell(x, t) for t in names), *(took(made) if made else ("", ""))])
     counts = next(iter(found.values()))["n"]
-    return ["", *table(["accuracy", *(f"{t.removeprefix('real_')} (n = {counts[t]})" for t in names)], rows), *commands(next(iter(found.values())))]
+    return ["", f"Accuracy; in brackets the difference from {first} on the same documents, p by McNemar's exact test. CPU-seconds and memory are those of making the model.", "", *table(
+        ["accuracy", *(f"{t.removeprefix('real_')} (n = {counts[t]})" for t in names), "CPU-seconds", "memory, MB"], rows), *commands(next(iter(found.values())))]
 
 
-def cell(result):
-    return f"{result['acc,none']:.3f} ± {result['acc_stderr,none']:.3f}"
+def cell(found, task):
+    result, pair = found["results"][task], found.get("paired", {}).get(task)
+    return f"{result['acc,none']:.3f} ± {result['acc_stderr,none']:.3f}" + (f" ({pair['difference']:+.3f}, p {pair['p']:.2g})" if pair else "")
 
 
 def published(b, f):

@@ -176,8 +176,9 @@ def pruning(b):
                 continue
             pruned = b.at("pruned")
             remove(pruned)
-            b.compress("prune", half(b), "--method", method, "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
-            b.accuracy(name, pruned, paths(b, FOUR), 200)
+            took, _ = b.compress("prune", half(b), "--method", method, "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
+            b.once(f"made {method} {pattern}", lambda: took)
+            b.accuracy(name, pruned, paths(b, FOUR), 200, against="tasks dense")
             remove(pruned)
 
 
@@ -309,12 +310,12 @@ MEDIATED = {  # parameters and type
 
 def merging(b):
     """every static method, mediate in several forms, and adapters beside the base, on the domains of three experts"""
+    able(b, "base", b.model)
     for domain in NAMES:
         judge(b, "base", b.model, domain)
         judge(b, f"expert {domain}", b.out / "experts" / domain, domain)
         judge(b, f"adapter {domain}", b.model, domain, "--adapter", b.out / "experts" / f"{domain}-lora")
         able(b, f"expert {domain}", b.out / "experts" / domain)
-    able(b, "base", b.model)
 
     adapter = sum(size(b.out / "experts" / f"{n}-lora") for n in NAMES)
     b.once("bytes", lambda: {"base": size(b.model), "experts": sum(size(b.out / "experts" / n) for n in NAMES), "adapters": size(b.model) + adapter})
@@ -340,7 +341,7 @@ ABLE_MERGES = ["linear", "task_arithmetic", "ties", "consensus", "mediate both",
 
 
 def able(b, name, folder):
-    b.accuracy(f"tasks {name}", folder, paths(b, ABLE), 100)
+    b.accuracy(f"tasks {name}", folder, paths(b, ABLE), 100, against=None if name == "base" else "tasks base")
 
 
 def judge(b, name, folder, domain, *flags):

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/internal/cputime"
 	models "github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
@@ -27,6 +28,7 @@ type Head struct {
 	Started   string           `json:"started"`             // RFC 3339, UTC
 	Finished  string           `json:"finished"`            // RFC 3339, UTC
 	Seconds   float64          `json:"seconds"`             // from start to finish
+	CPU       float64          `json:"cpu_seconds"`         // processor time of the process, on all of its threads
 	Memory    int64            `json:"peak_memory_bytes"`   // most that the process had in memory at a time
 	Device    *kernels.Info    `json:"device,omitempty"`    // where it computed; missing for work that needs no device
 	Fallbacks map[string]int64 `json:"fallbacks,omitempty"` // operations that were left to the reference backend
@@ -43,6 +45,7 @@ func (j *Job) head() Head {
 		Version: compress.Version(), Seed: j.Seed,
 		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339),
 		Seconds: now.Sub(j.start).Seconds(),
+		CPU:     cputime.Process().Seconds(),
 		Memory:  PeakMemory(), Remarks: j.remarks, Quantised: j.opened.Models(),
 	}
 

@@ -306,12 +306,12 @@ func reportsPage(root *cobra.Command) string {
 	m.line("# Report files\n\nThe keys at the top of what a verb prints with `--json` and writes " +
 		"with `--report FILE`; " +
 		"`compress schema VERB` prints the whole JSON Schema. Every report also has command, args, flags, version, " +
-		"seed, started, finished, seconds and peak\\_memory\\_bytes, and where they apply device, " +
+		"seed, started, finished, seconds, cpu\\_seconds and peak\\_memory\\_bytes, and where they apply device, " +
 		"fallbacks and remarks. " +
 		"[Pipelines](../docs/pipelines.md) says how to use them.")
 	common := map[string]bool{}
 	for _, k := range strings.Fields("command args flags version seed started finished seconds " +
-		"peak_memory_bytes device " +
+		"cpu_seconds peak_memory_bytes device " +
 		"fallbacks remarks") {
 		common[k] = true
 	}

@@ -50,6 +50,7 @@ var figures = []struct {
 	{"bytes_out", "bytes", true},
 	{"tokens_per_second", "tokens/s", true},
 	{"seconds", "seconds", true},
+	{"cpu_seconds", "processor seconds", false},
 	{"peak_memory_bytes", "peak memory", false},
 	{"seqlen", "seqlen", false},
 	{"tokens", "tokens", false},
