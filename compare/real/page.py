@@ -118,12 +118,15 @@ def pruning(b, f):
     if chart := [c for c in chart if len(c[1]) > 1]:
         plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], chart, log=True)
         lines += ["", "![perplexity after pruning](pruning.svg)"]
-    return lines + accuracies(f, "tasks ")
+    return lines
 
 
-def accuracies(f, prefix, first="dense"):
-    """Accuracy of each evaluated model, on the tasks that it has; that which others are compared with first."""
-    found = {name.removeprefix(prefix): x for name, x in f.items() if name.startswith(prefix)}
+def tasks(b, f):
+    return ["## Tasks of pruned models", *accuracies({name: x for name, x in f.items() if not name.startswith("made ")}, f, "dense")]
+
+
+def accuracies(found, f, first):
+    """A table of evaluations on the same tasks; that which others are compared with first, and what making each model took."""
     if not found:
         return []
     names = list(next(iter(found.values()))["results"])
@@ -196,7 +199,7 @@ def merging(b, f):
     plot.bars(b.out / "merging.svg", "Nats a token lost against each expert, mean of three domains", sorted(bars, key=lambda x: x[1]))
     return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
             "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
-            "", "![what each way of merging loses](merging.svg)"] + accuracies(f, "tasks ", "base")
+            "", "![what each way of merging loses](merging.svg)"] + accuracies({name.removeprefix("tasks "): x for name, x in f.items() if name.startswith("tasks ")}, f, "base")
 
 
 def adapters(b, f):
@@ -286,7 +289,7 @@ def printed(title, text, *pictures):
 
 
 SECTIONS = {
-    "agree": agree, "families": families, "pruning": pruning, "published": published,
+    "agree": agree, "families": families, "pruning": pruning, "tasks": tasks, "published": published,
     "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same.", "front.svg"),
     "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
     "healing": healing, "merging": merging, "adapters": adapters,

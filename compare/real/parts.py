@@ -151,7 +151,7 @@ FOUR = ["real_arc_easy", "real_piqa", "real_commonsense_qa", "real_lambada"]
 
 
 def pruning(b):
-    """ten methods at 50, 60, 70 %, 2:4 and 4:8: perplexity with paired tests, four tasks at 50 % and 2:4"""
+    """ten methods at 50, 60, 70 %, 2:4 and 4:8: perplexity with paired tests"""
     calib, test = b.text("wikitext-2/valid.txt"), b.at("test.txt")
     if not test.exists():  # windows of 512 of the test text, as many as one can judge by
         test.write_text(b.text("wikitext-2/test.txt").read_text()[:b.some(34000, 6000)])
@@ -168,17 +168,21 @@ def pruning(b):
     compare("masks N:M", METHODS + DIVIDED_GROUPS, b.some("2:4,4:8", "2:4"))
     compare("new masks", b.some(NEW_METHODS, "wanda+swaps"), "0.5,2:4")
 
-    b.accuracy("tasks dense", half(b), paths(b, FOUR), 200)
+
+def tasks(b):
+    """four tasks at 50 % and 2:4 by four methods, in pairs with the dense model"""
+    calib = b.text("wikitext-2/valid.txt")
+    b.accuracy("dense", half(b), paths(b, FOUR), 200)
     for pattern in ("0.5", "2:4"):
         for method in TASK_METHODS:
-            name = f"tasks {method} {pattern}"
+            name = f"{method} {pattern}"
             if b.at(f"{name}.json").exists():
                 continue
             pruned = b.at("pruned")
             remove(pruned)
             took, _ = b.compress("prune", half(b), "--method", method, "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
-            b.once(f"made {method} {pattern}", lambda: took)
-            b.accuracy(name, pruned, paths(b, FOUR), 200, against="tasks dense")
+            b.once(f"made {name}", lambda: took)
+            b.accuracy(name, pruned, paths(b, FOUR), 200, against="dense")
             remove(pruned)
 
 
@@ -487,4 +491,4 @@ def rate(folder):
     return sum(f.stat().st_size for f in files) / (time.perf_counter() - start)
 
 
-PARTS = {f.__name__: f for f in (model, agree, families, pruning, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}
+PARTS = {f.__name__: f for f in (model, agree, families, pruning, tasks, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}
