@@ -290,7 +290,7 @@ def printed(title, text, *pictures):
 
 SECTIONS = {
     "agree": agree, "families": families, "pruning": pruning, "tasks": tasks, "published": published,
-    "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same.", "front.svg"),
+    "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same. CPU-seconds and memory are those of making it. The picture has the smaller models of the next section, too.", "front.svg"),
     "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
     "healing": healing, "merging": merging, "adapters": adapters,
     "editing": printed("Editing", "What editing facts does to the rest; a star is what is significantly worse than the unedited model.", "editing.svg"),

@@ -218,13 +218,20 @@ def forms(b):
     """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
     b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
     b.once("table", lambda: {"table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
-    shutil.copy(b.at("front", "front.svg"), b.out / "front.svg")
+    front(b)
+
+
+def front(b):
+    """One picture of the quantised, packed and smaller models that are measured: size against divergence."""
+    reports = [*b.out.glob("forms/front/*.json"), *b.out.glob("smaller/heal/*-cut.json"), *b.out.glob("smaller/heal/*-healed.json")]
+    b.compress("report", *sorted(reports), "--out", b.out / "front.svg", "--overwrite")
 
 
 def smaller(b):
     """layers, neurons, heads and channels left out, and healed (compare/heal.sh)"""
     b.script("heal.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("heal"), env={"NAMES": b.some("25|50", "depth-50"), "STEPS": str(b.some(40, 2)), "SAMPLES": str(b.some(16, 2)), "LIMIT": str(b.some(8, 2))})
     b.once("table", lambda: {"table": b.script("healtable.py", b.at("heal"))})
+    front(b)
 
 
 def healing(b):
