@@ -69,25 +69,17 @@ func (m *Model) Forward(ctx context.Context, ids [][]int32, o ForwardOptions) (*
 		return nil, err
 	}
 
-	s := m.borrow()
-	defer m.giveBack(s)
-
-	p, err := m.begin(s, h.Lens, o.Hooks)
-	if err != nil {
-		return nil, err
-	}
-	defer p.End()
-
-	for l := range m.blocks {
-		if err := p.runBlock(ctx, l, h.X); err != nil {
-			return nil, err
+	return r, m.within(h.Lens, o.Hooks, func(p *pass) error {
+		for l := range m.blocks {
+			if err := p.runBlock(ctx, l, h.X); err != nil {
+				return err
+			}
+			if err := m.keepHidden(r, h, o.Hidden); err != nil {
+				return err
+			}
 		}
-		if err := m.keepHidden(r, h, o.Hidden); err != nil {
-			return nil, err
-		}
-	}
-
-	return r, p.outputs(ctx, r, h, o)
+		return p.outputs(ctx, r, h, o)
+	})
 }
 
 // outputs computes logits and losses of the last hidden state.
@@ -232,14 +224,19 @@ func (m *Model) positionRows(pos []int32) []int32 {
 
 // RunBlock computes block l on h in place.
 func (m *Model) RunBlock(ctx context.Context, l int, h *Hidden, hooks *Hooks) error {
+	return m.within(h.Lens, hooks, func(p *pass) error { return p.runBlock(ctx, l, h.X) })
+}
+
+// within runs work in a pass over sequences of these lengths, which start at position 0.
+func (m *Model) within(lens []int, hooks *Hooks, work func(*pass) error) error {
 	s := m.borrow()
 	defer m.giveBack(s)
-	p, err := m.begin(s, h.Lens, hooks)
+	p, err := m.begin(s, lens, hooks)
 	if err != nil {
 		return err
 	}
 	defer p.End()
-	return p.runBlock(ctx, l, h.X)
+	return work(p)
 }
 
 // RunBlockTo computes block l on src and leaves the result in dst, which has the same shape and may not overlap src.
@@ -257,19 +254,13 @@ func (m *Model) PeekBlock(ctx context.Context, l int, dst, src *Hidden, hooks *H
 	}
 
 	m.ops.Convert(dst.X, src.X)
-	s := m.borrow()
-	defer m.giveBack(s)
-	p, err := m.begin(s, dst.Lens, hooks)
-	if err != nil {
-		return err
-	}
-	defer p.End()
-
-	return p.with(ctx, l, func(b *block) error {
-		if err := p.RunInside(b.Block, dst.X); err != nil {
-			return err
-		}
-		return p.ops.Sync()
+	return m.within(dst.Lens, hooks, func(p *pass) error {
+		return p.with(ctx, l, func(b *block) error {
+			if err := p.RunInside(b.Block, dst.X); err != nil {
+				return err
+			}
+			return p.ops.Sync()
+		})
 	})
 }
 

@@ -25,17 +25,11 @@ func (m *Model) RunPart(ctx context.Context, l int, part Part, dst, src *Hidden)
 			dst.X.Rows, dst.X.Cols)
 	}
 
-	s := m.borrow()
-	defer m.giveBack(s)
-	p, err := m.begin(s, src.Lens, nil)
-	if err != nil {
-		return err
-	}
-	defer p.End()
-
 	run := (*layer.Pass).RunMLP
 	if part == AttentionPart {
 		run = (*layer.Pass).RunAttention
 	}
-	return p.with(ctx, l, func(b *block) error { return run(p.Pass, b.Block, dst.X, src.X) })
+	return m.within(src.Lens, nil, func(p *pass) error {
+		return p.with(ctx, l, func(b *block) error { return run(p.Pass, b.Block, dst.X, src.X) })
+	})
 }

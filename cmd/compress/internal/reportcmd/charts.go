@@ -190,6 +190,8 @@ func front(runs []*Run) (c *report.Chart, left []string) {
 		}
 	}
 	baseline, _, _ := strings.Cut(most, "\x00")
+	baseline = strings.TrimRight(baseline, `/\`)
+	baseline = baseline[strings.LastIndexAny(baseline, `/\`)+1:] // where it lies is nothing to those who see the picture
 
 	slices.SortStableFunc(points, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl))

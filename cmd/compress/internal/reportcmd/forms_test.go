@@ -69,6 +69,29 @@ func TestFiguresOfTasks(t *testing.T) {
 	}
 }
 
+// TestFront: sizes and divergences from the baseline of most runs are drawn under its name, without its folder; runs
+// against another one are named.
+func TestFront(t *testing.T) {
+	run := func(name, baseline string, size, kl float64) *Run {
+		return &Run{name: name, leaves: []leaf{{"model_bytes", size}, {"against.kl", kl}, {"against.model", baseline}}}
+	}
+	for baseline, want := range map[string]string{
+		"/models/small": "small", "small/": "small", `C:\models\small`: "small", "base": "base",
+	} {
+		c, left := front([]*Run{
+			run("a", baseline, 1e6, 0.5), run("b", baseline, 2e6, 0.25), run("c", baseline, 3e6, 0.75),
+			run("d", "other", 1e6, 0.1),
+		})
+		if c == nil || c.Title != "Size and divergence from "+want || !slices.Equal(left, []string{"d"}) {
+			t.Fatalf("%+v, left %q", c, left)
+		}
+		on, off := c.Series[0].Names, c.Series[1].Names
+		if !slices.Equal(on, []string{"a", "b"}) || !slices.Equal(off, []string{"c"}) {
+			t.Errorf("%q on the front, %q off it", on, off)
+		}
+	}
+}
+
 // TestSidesOfRuns: the comparison turned on its side has the same figures, whole numbers have all their digits, and
 // what a run does not have is empty.
 func TestSidesOfRuns(t *testing.T) {
