@@ -32,8 +32,9 @@ def read(out):
         made = f"{out}/made/{name}.json"
         if os.path.exists(made):
             with open(made) as f:
-                d = json.load(f)
-            cells[6:] = f"{d['cpu_seconds']:.0f}", f"{d['peak_memory_bytes'] / 1e6:.0f}"
+                m = json.load(f)
+            if "cpu_seconds" in m:
+                cells[6:] = f"{m['cpu_seconds']:.0f}", f"{m['peak_memory_bytes'] / 1e6:.0f}"
         rows[name] = d["model_bytes"], cells
     return rows
 
