@@ -271,12 +271,8 @@ def seven(b, f):
         ["what", "seconds", "CPU-seconds", "peak memory, GB", "written, GB"], rows) + commands(*(x for x in f.values() if "command" in x))
 
 
-def copied(title, file):
-    """A section that another script's Markdown makes."""
-    def section(b, _):
-        path = b.out / file
-        return [f"## {title}", "", *path.read_text().splitlines()] if path.exists() else []
-    return section
+def speed(b, f):
+    return ["## Speed", "", *f["rows"]["table"].splitlines()] if "rows" in f else []
 
 
 def printed(title, text, *pictures):
@@ -294,5 +290,5 @@ SECTIONS = {
     "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
     "healing": healing, "merging": merging, "adapters": adapters,
     "editing": printed("Editing", "What editing facts does to the rest; a star is what is significantly worse than the unedited model.", "editing.svg"),
-    "search": search, "evaluation": evaluation, "speed": copied("Speed", "speed/peers/peers.md"), "seven": seven,
+    "search": search, "evaluation": evaluation, "speed": speed, "seven": seven,
 }

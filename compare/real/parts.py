@@ -448,9 +448,14 @@ def evaluation(b):
 
 
 def speed(b):
-    """forward passes, generation, training, pruning and evaluation beside the peers, turn by turn (compare/peers.sh)"""
-    b.script("peers.sh", "--out", b.at("peers"), "--only", "forward,train,prune", *b.some([], ["--runs", "1"]), env={"PEERS_MODEL": str(b.model), "PEERS_VENV": os.path.dirname(os.path.dirname(b.python)),
-                                                                                   "MERGEKIT_VENV": os.environ.get("MERGEKIT_VENV", "none"), "COMPRESS": str(b.program)})
+    """forward passes, generation, training and pruning beside the peers, turn by turn (compare/peers.sh)"""
+    out = b.at("peers")
+
+    def run():
+        b.script("peers.sh", "--out", out, "--only", "forward,train,prune", *b.some([], ["--runs", "1"]),
+                 env={"PEERS_MODEL": str(b.model), "PEERS_VENV": os.path.dirname(os.path.dirname(b.python)), "MERGEKIT_VENV": os.environ.get("MERGEKIT_VENV", "none"), "COMPRESS": str(b.program)})
+        return {"table": (out / "peers.md").read_text(), "measured": json.loads((out / "peers.json").read_text())}
+    b.once("rows", run)
 
 
 def seven(b):
