@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE.parent))
 import peers  # runs commands and watches their memory
 
 Failure = peers.Failure
+MODEL = "SmolLM2-135M-Instruct"
 PACKAGES = ["torch==2.15.0", "transformers==5.24.0", "peft==0.21.2", "lm_eval==0.4.13", "gguf", "safetensors", "numpy"]
 
 
@@ -61,7 +62,7 @@ class Bench:
     @property
     def model(self):
         """The real model in F32; part model makes it."""
-        path = self.out / "SmolLM2-135M-Instruct"
+        path = self.out / MODEL
         if self.part != "model" and not path.exists():
             raise Failure(f"{path} is not there; part model makes it")
         return path
@@ -126,11 +127,14 @@ class Bench:
 
     def shown(self, *command):
         """A command as a reader would type it: without the places of this run."""
-        places = {str(self.program): "compress", str(self.model): "MODEL", str(self.out / self.part): "OUT", str(self.out): "OUT/..", str(self.data): "DATA", str(HERE.parent): "compare"}
-        line = " ".join(command)
+        return self.placeless(" ".join(command))
+
+    def placeless(self, text):
+        """A text with words for the places of this run."""
+        places = {str(self.program): "compress", str(self.out / MODEL): "MODEL", str(self.out / self.part): "OUT", str(self.out): "OUT/..", str(self.data): "DATA", str(HERE.parent): "compare"}
         for place, word in places.items():
-            line = line.replace(place, word)
-        return line
+            text = re.sub(re.escape(place) + r"(?![\w.])" if word == "OUT" else re.escape(place), word, text)
+        return text
 
     def version(self):
         try:

@@ -23,7 +23,7 @@ def write(b):
         if name in figures:
             lines += section(b, figures[name]) + [""]
     for name, reason in table_of(b, "failed").items():
-        lines += [f"Not done: {name}: {reason}", ""]
+        lines += [f"Not done: {name}: {' '.join(reason.split())}", ""]
     (b.out / "real.md").write_text("\n".join(lines))
 
 

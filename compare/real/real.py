@@ -28,6 +28,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bench
@@ -68,9 +69,11 @@ def run(b, name):
     b.part, start = name, time.time()
     try:
         parts.PARTS[name](b)
-    except (bench.Failure, OSError, subprocess.CalledProcessError) as e:
+    except Exception as e:  # whatever it is, the other parts go on and the page is written
+        if not isinstance(e, (bench.Failure, OSError, subprocess.CalledProcessError)):
+            traceback.print_exc()
         print(f"{name}: {e}", file=sys.stderr, flush=True)
-        b.note("failed", name, str(e))
+        b.note("failed", name, b.placeless(str(e) or type(e).__name__))
         return False
     b.note("failed", name, None)
     print(f"{name}: done, {time.time() - start:.0f} s", flush=True)
