@@ -102,6 +102,11 @@ class Bench:
         write(path, value)
         return value
 
+    def again(self, name, make):
+        """The same for what other figures give at no cost: it is made anew, since these may have been measured anew."""
+        remove(self.at(f"{name}.json"))
+        return self.once(name, make)
+
     def compress(self, *args, threads=None):
         """Runs the program: what it printed, with its time and peak memory."""
         verb = [str(a) for a in args]
@@ -184,19 +189,21 @@ class Bench:
         few = self.some([], ["--limit", 4])
         return self.once(name, lambda: self.report("ppl", model, "--data", data, "--answers", "--seqlen", 512, *few, *flags))
 
-    def accuracy(self, name, model, tasks, limit, *flags, against=None):
+    def accuracy(self, name, model, tasks, limit, *flags, against=None, threads=None):
         """The metrics of tasks and the points of every document, as compress eval writes them; with paired tests against another one of this part's."""
         def run():
             folder = self.at("eval", name)
             remove(folder)
             took, _ = self.compress("eval", model, "--tasks", ",".join(tasks), "--task-data", f"{self.data / 'tasks'},{self.out / 'tasks'}",
-                                    "--limit", self.some(limit, 4), "--bootstrap-iters", 1000, "--out", folder, *flags)
+                                    "--limit", self.some(limit, 4), "--bootstrap-iters", 1000, "--out", folder, *flags, threads=threads)
             results = json.loads((folder / "results.json").read_text())
             found = {**took, "results": results["results"], "n": {t: n["effective"] for t, n in results["n-samples"].items()}}
             if against:
                 rows = self.report("eval", "compare", self.at("eval", against), folder)["report"]["rows"]
                 found["paired"] = {r["task"]: r for r in rows if r["metric"] == "acc"}
             return found
+        if not self.at("eval", name, "results.json").exists():
+            remove(self.at(f"{name}.json"))  # others are compared with the documents
         return self.once(name, run)
 
 

@@ -217,7 +217,7 @@ def published(b):
 def forms(b):
     """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
     b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
-    b.once("table", lambda: {"table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
+    b.again("table", lambda: {"table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
     front(b)
 
 
@@ -230,7 +230,7 @@ def front(b):
 def smaller(b):
     """layers, neurons, heads and channels left out, and healed (compare/heal.sh)"""
     b.script("heal.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("heal"), env={"NAMES": b.some("25|50", "depth-50"), "STEPS": str(b.some(40, 2)), "SAMPLES": str(b.some(16, 2)), "LIMIT": str(b.some(8, 2))})
-    b.once("table", lambda: {"table": b.script("healtable.py", b.at("heal"))})
+    b.again("table", lambda: {"table": b.script("healtable.py", b.at("heal"))})
     front(b)
 
 
@@ -423,8 +423,10 @@ def editing(b):
     out = b.at("study")
     size = {"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else {"COUNTS": "10 50", "SLICE": "0.5", **os.environ}
     b.script("study.py", b.model, b.data, out, env=size)
+    if not (out / "out" / "results.json").exists():
+        remove(b.at("editeval.json"))
     took = b.once("editeval", lambda: b.compress("editeval", out / "study.yaml", "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
-    b.once("table", lambda: {**took, "table": b.script("studytable.py", b.out / "editing.svg", out / "out")})
+    b.again("table", lambda: {**took, "table": b.script("studytable.py", b.out / "editing.svg", out / "out")})
 
 
 def search(b):
