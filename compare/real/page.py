@@ -256,7 +256,7 @@ def evaluation(b, f):
             continue
         mine, other = ours["results"][task], theirs["results"][task]
         keys = [k for k in mine if "," in k and "stderr" not in k and isinstance(other.get(k), float | int)]
-        same = "yes" if all(abs(mine[k] - other[k]) <= 1e-4 * max(1, abs(other[k])) for k in keys) else "no"
+        same = "yes" if keys and all(abs(mine[k] - other[k]) <= 1e-4 * max(1, abs(other[k])) for k in keys) else "no"
         figures = ", ".join(f"{k.split(',')[0]} {mine[k]:.4f} and {other[k]:.4f}" for k in keys)
         rows.append([task.removeprefix("real_"), ours["n"][task], figures, same, f"{ours['cpu']:.0f}, {theirs['cpu']:.0f}", f"{theirs['cpu'] / ours['cpu']:.2f}",
                      f"{ours['peak'] / 1e6:.0f}, {theirs['whole']['peak'] / 1e6:.0f}"])

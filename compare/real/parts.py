@@ -445,7 +445,7 @@ SIX = {"real_arc_easy": 100, "real_piqa": 100, "real_commonsense_qa": 100, "real
 def evaluation(b):
     """six tasks beside lm-evaluation-harness: the same figures, and the time"""
     for task, limit in SIX.items():
-        b.accuracy(f"ours {task}", b.model, paths(b, [task]), limit)
+        b.accuracy(f"ours {task}", b.model, paths(b, [task]), limit, threads=1)
         b.once(f"theirs {task}", lambda: b.peer("evaluate", model=b.model, task=task, folder=b.out / "tasks", limit=b.some(limit, 4), batch=4 if "gsm8k" in task else 8))
 
 
