@@ -463,9 +463,9 @@ def speed(b):
 def seven(b):
     """7 billion drawn parameters in BF16 through convert, prune, quantise, merge and fold within 24 GiB and 60 GB"""
     big, adapter = b.at("big"), b.at("big-lora")
-    if not adapter.exists():
-        remove(big)
-        subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
+    if not (adapter / "adapter_config.json").exists() or not (big / "ids.safetensors").exists():  # the last that is written of each
+        remove(big), remove(adapter)
+        subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model), *b.some([], ["1", "512", "1024", "8"])], check=True)
 
     def verb(name, *args, file="result", keep=False):
         out = b.at(file)
@@ -492,7 +492,7 @@ def seven(b):
     verb("merge of two", "merge", recipe)
     remove(pruned)
     verb("fold", "lora", "fold", big, "--adapter", adapter)
-    b.once("storage", lambda: {"read": rate(big)})
+    b.once("storage", lambda: {"read": rate(big), "bytes": size(big)})
     verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors")
 
 
