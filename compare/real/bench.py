@@ -148,9 +148,9 @@ class Bench:
             raise Failure(f"COMPRESS: {self.program} is not the program: it says nothing to version --json") from None
 
     def script(self, name, *args, env=None):
-        """Runs another script of compare/: what it printed."""
+        """Runs another script of compare/, whose commands of this program get as many processors as others: what it printed."""
         runner = [sys.executable] if name.endswith(".py") else []
-        done = subprocess.run([*runner, str(HERE.parent / name), *[str(a) for a in args]], check=True, stdout=subprocess.PIPE, env={**os.environ, **(env or {})})
+        done = subprocess.run([*runner, str(HERE.parent / name), *[str(a) for a in args]], check=True, stdout=subprocess.PIPE, env={**os.environ, "GOMAXPROCS": str(self.threads), **(env or {})})
         return done.stdout.decode()
 
     # Peers.

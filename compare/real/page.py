@@ -281,15 +281,16 @@ def printed(title, text, *pictures):
     def section(b, f):
         if "table" not in f:
             return []
-        return [f"## {title}", "", text, "", *f["table"]["table"].splitlines(), *(f"\n![{title.lower()}]({p})" for p in pictures)]
+        spent = [f"{f['table']['cpu']:.0f} CPU-seconds (of the last go, if it was interrupted), {f['table']['peak'] / 1e6:.0f} MB at most.", ""] if "cpu" in f["table"] else []
+        return [f"## {title}", "", text.format(n=f["table"].get("windows", "the same")), "", *spent, *f["table"]["table"].splitlines(), *commands(f["table"]), *(f"\n![{title.lower()}]({p})" for p in pictures)]
     return section
 
 
 SECTIONS = {
     "agree": agree, "families": families, "pruning": pruning, "tasks": tasks, "published": published,
-    "forms": printed("Forms", "Each form against the model in F32 on the same windows of 512 tokens of WikiText-2's test text: the losses paired, the divergence, and how often the likeliest token is the same. CPU-seconds and memory are those of making it. The picture has the smaller models of the next section, too.", "front.svg"),
-    "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says."),
+    "forms": printed("Forms", "Each form against the model in F32 on {n} windows of 512 tokens of WikiText-2's test text: the losses in pairs, nats a token (p), the divergence, and how often the likeliest token is the same. CPU-seconds and memory are those of making it. The picture has the smaller models of the next section, too.", "front.svg"),
+    "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says: against the whole model on {n} windows of 512 tokens of WikiText-2's test text. What the model says is computed with the first that is healed, and kept for the others; CPU-seconds of a training that was interrupted are those of its last go."),
     "healing": healing, "merging": merging, "adapters": adapters,
-    "editing": printed("Editing", "What editing facts does to the rest; a star is what is significantly worse than the unedited model.", "editing.svg"),
+    "editing": printed("Editing", "What editing facts does to the rest. In brackets Wilson's interval at 95 %; a star is what is significantly worse than the unedited model (paired bootstrap or McNemar's test, adjusted by Holm's method over all of this run).", "editing.svg"),
     "search": search, "evaluation": evaluation, "speed": speed, "seven": seven,
 }

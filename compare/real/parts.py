@@ -217,8 +217,13 @@ def published(b):
 def forms(b):
     """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
     b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
-    b.again("table", lambda: {"table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
+    b.again("table", lambda: {"windows": windows(b.at("front")), "table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
     front(b)
+
+
+def windows(folder):
+    """How many windows the reports of a folder are of."""
+    return next(json.loads(path.read_text())["windows"] for path in sorted(folder.glob("*.json")))
 
 
 def front(b):
@@ -230,7 +235,7 @@ def front(b):
 def smaller(b):
     """layers, neurons, heads and channels left out, and healed (compare/heal.sh)"""
     b.script("heal.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("heal"), env={"NAMES": b.some("25|50", "depth-50"), "STEPS": str(b.some(40, 2)), "SAMPLES": str(b.some(16, 2)), "LIMIT": str(b.some(8, 2))})
-    b.again("table", lambda: {"table": b.script("healtable.py", b.at("heal"))})
+    b.again("table", lambda: {"windows": windows(b.at("heal")), "table": b.script("healtable.py", b.at("heal"))})
     front(b)
 
 
@@ -421,6 +426,7 @@ def adapters(b):
 def editing(b):
     """what editing facts does to a model: eleven editors, 10 and 50 facts (compare/study.py); COUNTS, EDITORS and SLICE as there"""
     out = b.at("study")
+    b.task("editing/counterfact-edit.json"), b.task("advbench/harmful_behaviors.csv"), b.text("wikitext-2/valid.txt")  # read by study.py
     size = {"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else {"COUNTS": "10 50", "SLICE": "0.5", **os.environ}
     b.script("study.py", b.model, b.data, out, env=size)
     if not (out / "out" / "results.json").exists():
