@@ -4,7 +4,7 @@ import pathlib
 
 import parts
 import plot
-from bench import paired, write as write_json
+from bench import paired, t_tail, write as write_json
 
 
 def write(b):
@@ -44,6 +44,11 @@ def took(figure):
     return f"{figure['cpu']:.0f}", f"{figure['peak'] / 1e6:.0f}"
 
 
+def pair(d):
+    """A difference in pairs, its standard error and p."""
+    return f"{d['difference']:+.3f} ± {d['error']:.3f}" + (f", p {d['p']:.1g}" if d["difference"] or d["error"] else "")
+
+
 def commands(*figures):
     return ["", *(f"    {f['command']}" for f in figures if "command" in f)]
 
@@ -75,7 +80,7 @@ def families(b, f):
         d = paired(*(p["window_nll"] for p in ppl))
         rows.append([name, licence, f"PyPI: `{wheels[0]}`" + (f" and {len(wheels) - 1} more" if wheels[1:] else ""), f"{tokens[0]['lines']} lines, {tokens[0]['tokens']:,} ids: " + ", ".join(str(t["same"]) for t in tokens) + " equal",
                      f"{logits[0]['positions']} positions, up to {logits[0]['scale']:.0f}: largest differences " + ", ".join(f"{g['largest']:.1e}" for g in logits)
-                     + "; the same top token at " + ", ".join(f"{100 * g['same_top']:.1f} %" for g in logits), ", ".join(f"{p['ppl']:.2f}" for p in ppl) + f" ({d['difference']:+.3f} ± {d['error']:.3f} nats a token, n = {d['n']})"])
+                     + "; the same top token at " + ", ".join(f"{100 * g['same_top']:.1f} %" for g in logits), ", ".join(f"{p['ppl']:.2f}" for p in ppl) + f" ({pair(d)} nats a token, n = {d['n']})"])
     if not rows:
         return []
     return ["## Other models", "", "Each converted by this program, beside transformers on the folder that it wrote, and on the GGUF file as transformers reads it by itself. Perplexity on windows of 512 of WikiText-2's",
@@ -165,10 +170,10 @@ def healing(b, f):
     for name, windows in nll.items():
         d, mean = paired(nll["pruned"], windows), sum(windows) / len(windows)
         gained = "" if name in ("dense", "pruned", "lora on dense") else f"{100 * (pruned - mean) / (pruned - dense):.0f} %"
-        made = f.get("made " + name.replace(", ", "-").replace(" ", "-"))
-        rows.append([name, f"{f[name]['report']['ppl']:.2f}", f"{d['difference']:+.3f} ± {d['error']:.3f}", gained, *(took(made) if made else ("", ""))])
+        made = f.get("made wanda-50" if name == "pruned" else "made " + name.replace(", ", "-").replace(" ", "-"))
+        rows.append([name, f"{f[name]['report']['ppl']:.2f}", "" if name == "pruned" else pair(d), gained, *(took(made) if made else ("", ""))])
     return ["## Healing", "", f"Half of the weights by Wanda, then 60 steps of 4 sequences of 256 tokens of the text that it was calibrated with; {len(nll['dense'])} windows of other text.", ""] + table(
-        ["model", "perplexity", "nats a token against pruned", "of the gap closed", "CPU-seconds", "memory, MB"], rows) + commands(*(x for n, x in f.items() if n.startswith("made ")))
+        ["model", "perplexity", "nats a token against pruned (p)", "of the gap closed", "CPU-seconds", "memory, MB"], rows) + commands(*(x for n, x in f.items() if n.startswith("made ")))
 
 
 def merging(b, f):
@@ -191,14 +196,14 @@ def merging(b, f):
         for d in parts.NAMES:
             delta = paired(experts[d]["window_nll"], found[d]["window_nll"])
             lost.append(delta["difference"])
-            cells.append(f"{found[d]['nll']:.3f}" + ("" if found is experts else f" ({delta['difference']:+.3f} ± {delta['error']:.3f})"))
+            cells.append(f"{found[d]['nll']:.3f}" + ("" if found is experts else f" ({pair(delta)})"))
         made = f.get("made " + model)
         takes = made["bytes"] if made else stored.get(model)
         rows.append([model, *cells, f"{takes / 1e6:.0f}" if takes else "", *(took(made) if made else ("", ""))])
         bars.append((model + (f" ({takes / 1e6:.0f} MB)" if takes else ""), sum(lost) / len(lost)))
     plot.bars(b.out / "merging.svg", "Nats a token lost against each expert, mean of three domains", sorted(bars, key=lambda x: x[1]))
-    return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
-            "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
+    return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records, mean over tokens; in brackets what is lost against the expert itself,",
+            "mean over records, which each count as one, ± its standard error (p in pairs).", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows) + [
             "", "![what each way of merging loses](merging.svg)"] + accuracies({name.removeprefix("tasks "): x for name, x in f.items() if name.startswith("tasks ")}, f, "base")
 
 
@@ -207,25 +212,30 @@ def adapters(b, f):
         return []
     first = shapes[0]
     losses = {s: {d: [x["report"]["window_nll"] for n, x in f.items() if n.startswith(f"{s}, seed ") and n.endswith(f" on {d}")] for d in parts.NAMES} for s in shapes}
+    counts = [len(losses[first][d][0]) for d in parts.NAMES]
 
     def means(runs):  # of each record, over the seeds
         return [sum(each) / len(each) for each in zip(*runs, strict=True)]
 
-    rows = [["base", "", "", "", *(f"{sum(x) / len(x):.3f}" for x in (f[f"base on {d}"]["report"]["window_nll"] for d in parts.NAMES)), "", "", ""]]
+    def against(s, other):  # in each domain, and in the mean of all
+        found = [paired(means(losses[other][d]), means(losses[s][d])) for d in parts.NAMES]
+        difference, error = sum(a["difference"] for a in found) / len(found), sum(a["error"] ** 2 for a in found) ** 0.5 / len(found)
+        return found, {"difference": difference, "error": error, "p": t_tail(difference / error, min(counts) - 1) if error else 1}
+
+    rows = [["base", "", "", "", *(f"{sum(x) / len(x):.3f}" for x in (f[f"base on {d}"]["report"]["window_nll"] for d in parts.NAMES)), "", "", "", ""]]
     for s in shapes:
         found, made = f[s], f[f[s]["made"]]
-        against = [paired(means(losses[first][d]), means(losses[s][d])) for d in parts.NAMES]
-        difference, error = sum(a["difference"] for a in against) / 3, sum(a["error"] ** 2 for a in against) ** 0.5 / 3
-        by_seed = [sum(sum(runs) / len(runs) for runs in each) / 3 for each in zip(*losses[s].values(), strict=True)]
-        cells = [f"{x:.3f}" + ("" if s == first else f" ({a['difference']:+.3f} ± {a['error']:.3f})")
-                 for a, x in zip(against, (sum(map(sum, losses[s][d])) / sum(map(len, losses[s][d])) for d in parts.NAMES), strict=True)]
+        each, mean = against(s, first)
+        by_seed = [sum(sum(runs) / len(runs) for runs in domains) / len(domains) for domains in zip(*losses[s].values(), strict=True)]
+        cells = [f"{x:.3f}" + ("" if s == first else f" ({pair(a)})")
+                 for a, x in zip(each, (sum(map(sum, losses[s][d])) / sum(map(len, losses[s][d])) for d in parts.NAMES), strict=True)]
         rows.append([s, f"{found['parameters']:,}", f"{found['bytes'] / 1e3:.0f}", found["rate"], *cells, ", ".join(f"{x:.3f}" for x in by_seed),
-                     "" if s == first else f"{difference:+.3f} ± {error:.3f}", ", ".join(took(made))])
-    counts = [len(losses[first][d][0]) for d in parts.NAMES]
+                     "" if s == first else pair(mean), *took(made)])
+    alike = [f"{s} against {other}, which has as many parameters: {pair(against(s, other)[1])}." for other, s in parts.ALIKE if other in shapes and s in shapes]
     return ["## Adapters", "", "All three domains of the experts learned at once by one adapter, in equal shares: 40 steps of 4 records. Nats a token of the answers of held-out records, mean over records and seeds; in brackets what is lost",
-            f"against {first} on the same records. The rate is that of {', '.join(parts.RATES)} which ends lowest on 24 other records with seed 0.", ""] + table(
-        ["trained", "parameters", "kB", "rate", *(f"{d} (n = {n})" for d, n in zip(parts.NAMES, counts)), "mean of the three, by seed", f"against {first}", "CPU-seconds, MB"], rows) + [
-            "", "Losses by rate (seed 0, the records that choose):", ""] + table(["trained", *parts.RATES], [[s, *(f"{f[s]['chosen'][r]:.4f}" if r in f[s]["chosen"] else "" for r in parts.RATES)] for s in shapes]) + commands(
+            f"against {first} on the same records, ± its standard error over records (p in pairs; both are of these seeds, not of others). The rate is that of {', '.join(parts.RATES)} which ends lowest on 24 other records with seed 0.", ""] + table(
+        ["trained", "parameters", "kB", "rate", *(f"{d} (n = {n})" for d, n in zip(parts.NAMES, counts)), "mean of the three, by seed", f"against {first} (p)", "CPU-seconds", "memory, MB"], rows) + [
+            "", *alike, "", "Losses by rate (seed 0, the records that choose):", ""] + table(["trained", *parts.RATES], [[s, *(f"{f[s]['chosen'][r]:.4f}" if r in f[s]["chosen"] else "" for r in parts.RATES)] for s in shapes]) + commands(
                 *(f[f[s]["made"]] for s in shapes))
 
 

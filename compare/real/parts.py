@@ -389,6 +389,7 @@ SHAPES = {  # alpha is twice the rank in all; a quarter and an eighth of the fir
     "LoRA r 1": ["--rank", 1, "--alpha", 2],
     "MoS e 1, r 4, l 4": ["--kind", "mos", "--equivalent-rank", 1, "--rank", 4, "--shards", 4, "--alpha", 8],
 }
+ALIKE = [("LoRA r 2", "MoS e 2, r 8, l 4"), ("LoRA r 1", "MoS e 1, r 4, l 4")]  # with as many parameters
 RATES = ["1e-3", "2e-3", "4e-3"]
 
 
