@@ -69,7 +69,7 @@ def agree(b):
             how = ["--chat"] if chat else []
             _, printed = b.compress("generate", b.model, "--prompt", prompt, "--max-tokens", 60, "--json", *how)
             ours.append(json.loads(printed)["text"])
-        same = [x.endswith(y) or y == x for x, y in zip(ours, theirs["texts"], strict=True)]
+        same = [x.strip() == y.strip() != "" for x, y in zip(ours, theirs["texts"], strict=True)]
         return {"same": sum(same), "of": len(same), "ours": ours, "theirs": theirs["texts"]}
     b.once("texts", same_texts)
 
