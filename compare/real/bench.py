@@ -1,4 +1,5 @@
 """What the parts of real.py stand on: commands that are run once, with their time and memory, and figures that stay in files."""
+import fcntl
 import functools
 import hashlib
 import json
@@ -46,6 +47,7 @@ class Bench:
         self.note("machine", "processor", peers.cpu())
         self.note("machine", "without", os.environ.get("COMPRESS_CPU_DISABLE") or None)
         self.note("machine", "compress", version)
+        self.note("machine", "threads", self.threads)
 
     def some(self, whole, few):
         """How much of a part is done: whole, or with --quick few."""
@@ -85,10 +87,12 @@ class Bench:
     def note(self, file, key, value):
         """One entry of a table that all parts share; None takes it out."""
         path = self.out / f"{file}.json"
-        table = json.loads(path.read_text()) if path.exists() else {}
-        if table.get(key) != value:
-            table = {**table, key: value}
-            write(path, {k: v for k, v in sorted(table.items()) if v is not None})
+        with open(self.out / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parts may run beside each other
+            table = json.loads(path.read_text()) if path.exists() else {}
+            if table.get(key) != value:
+                table = {**table, key: value}
+                write(path, {k: v for k, v in sorted(table.items()) if v is not None})
 
     # Work.
 
@@ -209,7 +213,7 @@ class Bench:
 
 def write(path, value):
     """A JSON file that is whole or not there."""
-    new = path.with_suffix(".new")
+    new = path.with_suffix(f".{os.getpid()}.new")
     new.write_text(json.dumps(value, indent=1) + "\n")
     new.replace(path)
 

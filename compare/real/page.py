@@ -17,8 +17,8 @@ def write(b):
     if machine.get("quick"):
         lines += ["**A run with --quick: a check that everything runs. No figure stands for anything, and how much was measured is less than the text says.**", ""]
     without = f" without {machine['without']}" if machine.get("without") else ""
-    lines += [f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}{without}, compress {machine.get('compress')}. CPU-seconds are those of whole",
-             "commands, memory is the most that was resident. p is that of a paired t-test over windows or records, not adjusted.", ""]
+    lines += [f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}{without}, {machine.get('threads')} threads (one beside a peer), compress {machine.get('compress')}. CPU-seconds are those of whole",
+             "commands unless a section says otherwise, memory is the most that was resident. p is that of a paired t-test over windows or records, not adjusted.", ""]
     for name, section in SECTIONS.items():
         if name in figures:
             lines += section(b, figures[name]) + [""]
