@@ -275,11 +275,12 @@ def evaluation(b, f):
 
 
 def seven(b, f):
-    rows = [[name, f"{x['wall']:.0f}", f"{x['cpu']:.0f}", f"{x['peak'] / 1e9:.2f}", f"{x['bytes'] / 1e9:.1f}" if "bytes" in x else ""] for name, x in f.items() if "wall" in x]
+    rows = [[name, f"{x['wall']:.0f}", f"{x['cpu']:.0f}", f"{x['peak'] / 1e9:.2f}", f"{x['bytes'] / 1e9:.1f}" if "bytes" in x else "",
+             f"{(x['read'] + x.get('bytes', 0)) / x['wall'] / 1e9:.2f}" if "read" in x else ""] for name, x in f.items() if "wall" in x]
     size = f.get("storage", {}).get("bytes") or f.get("convert to F16", {}).get("bytes")
     read = f.get("storage", {}).get("read")
     return ["## Seven billion parameters", "", "A drawn Llama" + (f" of {size / 2e9:.1f} billion parameters in BF16 ({size / 1e9:.1f} GB)" if size else "") + (f"; its files come at {read / 1e9:.2f} GB a second by cat." if read else "."), ""] + table(
-        ["what", "seconds", "CPU-seconds", "peak memory, GB", "written, GB"], rows) + commands(*(x for x in f.values() if "command" in x))
+        ["what", "seconds", "CPU-seconds", "peak memory, GB", "written, GB", "GB a second read and written"], rows) + commands(*(x for x in f.values() if "command" in x))
 
 
 def speed(b, f):

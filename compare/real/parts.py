@@ -474,19 +474,19 @@ def seven(b):
         remove(big), remove(adapter)
         subprocess.run([b.python, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model), *b.some([], ["1", "512", "1024", "8"])], check=True)
 
-    def verb(name, *args, file="result", keep=False):
+    def verb(name, *args, file="result", keep=False, models=1):
         out = b.at(file)
 
         def run():
             remove(out)
             took, _ = b.compress(*args, "--out", out)
-            took["bytes"] = size(out)
+            took["bytes"], took["read"] = size(out), models * size(big)
             if not keep:
                 remove(out)
             return took
         b.once(name, run)
 
-    b.once("inspect", lambda: b.compress("inspect", big, "--verify")[0])
+    b.once("inspect", lambda: {**b.compress("inspect", big, "--verify")[0], "read": size(big)})
     verb("convert to F16", "convert", big, "--dtype", "f16")
     pruned = b.at("big-pruned")  # stays until it is merged
     if not b.at("merge of two.json").exists() and not pruned.exists():
@@ -496,7 +496,7 @@ def seven(b):
     verb("quantise to w4a16", "quantize", big, "--to", "w4a16")
     recipe = b.at("linear.yaml")
     recipe.write_text(f"merge_method: linear\nmodels:\n- {{model: {big}, parameters: {{weight: 0.4}}}}\n- {{model: {pruned}, parameters: {{weight: 0.6}}}}\ndtype: bfloat16\n")
-    verb("merge of two", "merge", recipe)
+    verb("merge of two", "merge", recipe, models=2)
     remove(pruned)
     verb("fold", "lora", "fold", big, "--adapter", adapter)
     b.once("storage", lambda: {"read": rate(big), "bytes": size(big)})
