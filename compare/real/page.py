@@ -251,9 +251,11 @@ def search(b, f):
                      f"{versus['nll_difference']:+.3f} ± {versus['stderr']:.3f}" if versus else "", f"{versus['p_holm']:.2g}" if versus and versus.get("p_holm") is not None else ""])
     counts, full = r["counts"], sum("full" in c for c in r["candidates"])
     hours = r["search_seconds"] / 3600
+    rates = "" if r.get("continued_a_journal") else f" ({counts['evaluated'] / hours:.0f} an hour, {full} of them measured in full, {full / hours:.0f} an hour)"
+    last = " of the last go alone, since it was interrupted" if r.get("continued_a_journal") else ""
     agree = ", ".join(f"{a['lower']} and {a['upper']} {a['spearman']:.2f} (n = {a['n']})" for a in r["agreement"])
     return ["## Search", "", f"A search for pruning formulas at 60 %, {r['flags']['samples']} × {r['flags']['seqlen']} tokens of calibration, {r['flags']['workers']} worker{'s' * (r['flags']['workers'] != 1)}: ready after {r['setup']['seconds']:.0f} s, then "
-            f"{counts['evaluated']} distinct candidates of {counts['generated']} in {r['search_seconds']:.0f} s ({counts['evaluated'] / hours:.0f} an hour, {full} of them measured in full, {full / hours:.0f} an hour). "
+            f"{counts['evaluated']} distinct candidates of {counts['generated']} in {r['search_seconds']:.0f} s{last}{rates}. "
             f"Rank correlations of the rungs: {agree}. Perplexity on {r['test'][0]['windows']} windows that no search had seen, the loss beyond the winner's in nats a token, p adjusted by Holm's method.", ""] + table(
                 ["metric", "perplexity", "loss - winner's", "p"], rows) + ["", *commands(f["search"])]
 

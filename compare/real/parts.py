@@ -429,10 +429,12 @@ def editing(b):
     out = b.at("study")
     b.task("editing/counterfact-edit.json"), b.task("advbench/harmful_behaviors.csv"), b.text("wikitext-2/valid.txt")  # read by study.py
     size = {"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else {"COUNTS": "10 50", "SLICE": "0.5", **os.environ}
+    plan = out / "study.yaml"
+    before = plan.exists() and plan.read_text()
     b.script("study.py", b.model, b.data, out, env=size)
-    if not (out / "out" / "results.json").exists():
+    if plan.read_text() != before or not (out / "out" / "results.json").exists():
         remove(b.at("editeval.json"))
-    took = b.once("editeval", lambda: b.compress("editeval", out / "study.yaml", "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
+    took = b.once("editeval", lambda: b.compress("editeval", plan, "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
     b.again("table", lambda: {**took, "table": b.script("studytable.py", b.out / "editing.svg", out / "out")})
 
 
