@@ -463,7 +463,7 @@ def speed(b):
     out = b.at("peers")
 
     def run():
-        b.script("peers.sh", "--out", out, "--only", "forward,train,prune", *b.some([], ["--runs", "1"]),
+        b.script("peers.sh", "--out", out, "--only", "forward,prune,train", "--minutes", 40, *b.some([], ["--runs", "1"]),
                  env={"PEERS_MODEL": str(b.model), "PEERS_VENV": os.path.dirname(os.path.dirname(b.python)), "MERGEKIT_VENV": "none", "COMPRESS": str(b.program)})
         return {"table": (out / "peers.md").read_text(), "measured": json.loads((out / "peers.json").read_text())}
     b.once("rows", run)
