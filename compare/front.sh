@@ -10,11 +10,12 @@
 # there already is not made or measured again.
 #
 # LIMIT (8) is how many windows of 512 are measured, SAMPLES (32) how many are calibrated with, DOCS (200) how many documents of the task,
-# TASK_DATA the folder of its data, FORMS and TASK_FORMS (all) patterns of the forms' names, ONCE (off) removes a form that was measured.
+# TASK_DATA the folder of its data, FORMS and TASK_FORMS (all) patterns of the forms' names, ONCE (off) removes a form that was measured,
+# TOKENS (off) generates with each form, too, exactly and with --fast, 16 tokens and 144: reports in OUT/tokens.
 set -euo pipefail
 compress=$1 model=$2 calib=$3 test=$4 out=$5 task=${6:-}
 limit=${LIMIT:-8} docs=${DOCS:-200} forms=${FORMS:-.} task_forms=${TASK_FORMS:-.}
-mkdir -p "$out/made"
+mkdir -p "$out/made" "$out/tokens"
 
 data=()
 [ -z "${TASK_DATA:-}" ] || data=(--task-data "$TASK_DATA")
@@ -43,9 +44,20 @@ done_already() {
 
 measure() {
 	[ -e "$out/$1.json" ] || "$compress" ppl "$2" --data "$test" --seqlen 512 --limit "$limit" --against "$model" --report "$out/$1.json" --quiet >/dev/null
+	[ -z "${TOKENS:-}" ] || generate "$@"
 	with_task "$1" || return 0
 	[ -e "$out/eval/$1" ] || "$compress" eval "$2" --tasks "$task" "${data[@]}" --limit "$docs" --out "$out/eval/$1" --quiet >/dev/null
 	[ -e "$out/eval/$1.versus.json" ] || "$compress" eval compare "$out/eval/dense" "$out/eval/$1" --report "$out/eval/$1.versus.json" --quiet >/dev/null
+}
+
+generate() { # NAME PATH
+	local how count
+	for how in exact fast; do
+		for count in 16 144; do
+			"$compress" generate "$2" --prompt 'Once upon a time there was' --max-tokens "$count" --threads 1 $([ $how = exact ] || echo --fast) \
+				--report "$out/tokens/$1.$how.$count.json" --quiet >/dev/null
+		done
+	done
 }
 
 # file NAME ARGUMENTS and folder NAME ARGUMENTS: quantised ones.

@@ -11,7 +11,7 @@ import os
 import sys
 
 
-HEADS = ["MB", "perplexity", "nll in pairs, nats (p)", "KL, nats a token", "same top token", "task, accuracy (paired)", "CPU-seconds", "memory, MB"]
+HEADS = ["MB", "perplexity", "nll in pairs, nats (p)", "KL, nats a token", "same top token", "task, accuracy (paired)", "CPU-seconds", "memory, MB", "tokens/s, exact", "--fast"]
 
 
 def read(out):
@@ -23,7 +23,7 @@ def read(out):
             d = json.load(f)
         a = d["against"]
         cells = [f"{d['model_bytes'] / 1e6:.1f}", f"{d['ppl']:.2f}", f"{a['paired']['nll_difference']:+.4f} ({a['paired']['p']:.1g})",
-                 f"{a['kl']:.4f} ± {a['kl_stderr']:.4f}", f"{100 * a['same_top']:.1f} %", "", "", ""]
+                 f"{a['kl']:.4f} ± {a['kl_stderr']:.4f}", f"{100 * a['same_top']:.1f} %", "", "", "", rate(out, name, "exact"), rate(out, name, "fast")]
         versus = f"{out}/eval/{name}.versus.json"
         if os.path.exists(versus):
             with open(versus) as f:
@@ -34,9 +34,18 @@ def read(out):
             with open(made) as f:
                 m = json.load(f)
             if "cpu_seconds" in m:
-                cells[6:] = f"{m['cpu_seconds']:.0f}", f"{m['peak_memory_bytes'] / 1e6:.0f}"
+                cells[6:8] = f"{m['cpu_seconds']:.0f}", f"{m['peak_memory_bytes'] / 1e6:.0f}"
         rows[name] = d["model_bytes"], cells
     return rows
+
+
+def rate(out, name, how):
+    """Tokens a second of the processor, one after the other: of two reports of compress generate, so that loading does not count."""
+    paths = [f"{out}/tokens/{name}.{how}.{count}.json" for count in (16, 144)]
+    if not all(map(os.path.exists, paths)):
+        return ""
+    few, many = ((len(d["ids"]), d["cpu_seconds"]) for d in map(json.load, map(open, paths)))
+    return f"{(many[0] - few[0]) / (many[1] - few[1]):.0f}" if many[0] > few[0] and many[1] > few[1] else ""
 
 
 def table(models):

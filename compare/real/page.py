@@ -127,7 +127,10 @@ def pruning(b, f):
 
 
 def tasks(b, f):
-    return ["## Tasks of pruned models", *accuracies({name: x for name, x in f.items() if not name.startswith("made ")}, f, "dense")]
+    alone = [[name.removeprefix("made ").removesuffix(" 0.5"), *took(x)] for name, x in f.items() if name.startswith("made ") and name.endswith(" 0.5")]
+    lines = ["## Methods alone", "", "Half of the weights, each method by a command of its own: CPU-seconds with loading, writing and, where a method wants them, gradients; the most that was resident.", "",
+             *table(["method", "CPU-seconds", "memory, MB"], alone)] if alone else []
+    return lines + ["", "## Tasks of pruned models", *accuracies({name: x for name, x in f.items() if not name.startswith("made ")}, f, "dense")]
 
 
 def accuracies(found, f, first):

@@ -170,20 +170,28 @@ def pruning(b):
 
 
 def tasks(b):
-    """four tasks at 50 % and 2:4 by four methods, in pairs with the dense model"""
-    calib = b.text("wikitext-2/valid.txt")
+    """each method alone at 50 %: time and memory; four of them, also with 2:4, on four tasks in pairs with the dense model"""
+    calib, pruned = b.text("wikitext-2/valid.txt"), b.at("pruned")
     b.accuracy("dense", half(b), paths(b, FOUR), 200)
-    for pattern in ("0.5", "2:4"):
-        for method in TASK_METHODS:
-            name = f"{method} {pattern}"
-            if b.at(f"{name}.json").exists():
-                continue
-            pruned = b.at("pruned")
-            remove(pruned)
-            took, _ = b.compress("prune", half(b), "--method", method, "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
-            b.once(f"made {name}", lambda: took)
+
+    alone = [m for m in (METHODS + DIVIDED + ",wanda@alpha").split(",") if m not in TASK_METHODS]
+    for method, pattern in [(m, p) for p in ("0.5", "2:4") for m in TASK_METHODS] + [(m, "0.5") for m in b.some(alone, alone[:1])]:
+        name = f"{method} {pattern}"
+        judged = method not in TASK_METHODS or b.at(f"{name}.json").exists()
+        if judged and b.at(f"made {name}.json").exists():
+            continue
+        remove(pruned)
+        took, _ = b.compress("prune", half(b), *method_flags(method), "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
+        b.once(f"made {name}", lambda: took)
+        if not judged:
             b.accuracy(name, pruned, paths(b, FOUR), 200, against="dense")
-            remove(pruned)
+        remove(pruned)
+
+
+def method_flags(method):
+    """The flags of compress prune for METHOD[@ALLOCATION][+UPDATE], as prune compare has it."""
+    metric, allocation, update = re.fullmatch(r"([\w-]+)(?:@([\w-]+))?(?:\+(\w+))?", method).groups()
+    return ["--method", metric, *(["--allocation", allocation] if allocation else []), *(["--update", update] if update else [])]
 
 
 def paths(b, names):
@@ -216,7 +224,7 @@ def published(b):
 
 def forms(b):
     """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
-    b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
+    b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "TOKENS": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
     b.again("table", lambda: {"windows": windows(b.at("front")), "table": b.script("fronttable.py", f"SmolLM2-135M={b.at('front')}")})
     front(b)
 
@@ -414,14 +422,15 @@ def adapters(b):
     for domain in NAMES:
         judge(b, "base", b.model, domain)
     rates, seeds = b.some((RATES, (0, 1)), (RATES[1:2], (0,)))
-    for shape in b.some(list(SHAPES), list(SHAPES)[1:3]):
-        chosen = {rate: trained(shape, rate, 0)[1] for rate in rates}
-        best = min(rates, key=chosen.get)
-        for seed in seeds:
+    shapes = b.some(list(SHAPES), list(SHAPES)[1:3])
+    for seed in seeds:
+        for shape in shapes:
+            chosen = {rate: trained(shape, rate, 0)[1] for rate in rates}
+            best = min(rates, key=chosen.get)
             folder, _, count = trained(shape, best, seed)
             for domain in NAMES:
                 judge(b, f"{shape}, seed {seed}", b.model, domain, "--adapter", folder)
-        b.once(shape, lambda: {"rate": best, "chosen": chosen, "parameters": count, "bytes": size(folder), "made": f"made {folder.name}"})
+            b.once(shape, lambda: {"rate": best, "chosen": chosen, "parameters": count, "bytes": size(folder), "made": f"made {folder.name}"})
 
 
 def editing(b):
