@@ -173,11 +173,11 @@ class Bench:
             raise Failure(f"REAL_VENV: {where} is no environment of Python: there is no {python}")
         return str(python)
 
-    def peer(self, work, **spec):
-        """Runs a piece of work of peerside.py: its figures, time and memory."""
+    def peer(self, work, python=None, **spec):
+        """Runs a piece of work of peerside.py, by its own Python where one is named: its figures, time and memory."""
         env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
         os.environ.update(env)
-        figures, stdout = peers.run([self.python, str(HERE / "peerside.py"), json.dumps({"work": work, **spec}, default=str)])
+        figures, stdout = peers.run([python or self.python, str(HERE / "peerside.py"), json.dumps({"work": work, **spec}, default=str)])
         last = stdout.decode().strip().splitlines()[-1]
         return {"whole": {"cpu": figures["cpu"], "wall": figures["wall"], "peak": figures["resident"]}, **json.loads(last)}
 

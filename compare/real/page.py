@@ -210,6 +210,13 @@ def merging(b, f):
             "", "![what each way of merging loses](merging.svg)"] + accuracies({name.removeprefix("tasks "): x for name, x in f.items() if name.startswith("tasks ")}, f, "base")
 
 
+def mergekit(b, f):
+    rows = [[method, f"{g['changed']:,} of {g['tensors']} tensors' differ, by {g['largest']:.1e} at most" if g["changed"] else f"all of {g['tensors']} tensors the same", f"{g['ours']['cpu']:.1f}, {g['theirs']['cpu']:.1f}",
+             f"{g['theirs']['cpu'] / g['ours']['cpu']:.1f}", f"{g['ours']['peak'] / 1e6:.0f}, {g['theirs']['whole']['peak'] / 1e6:.0f}"] for method, g in f.items()]
+    return ["### Beside mergekit", "", f"The same recipes by mergekit {next(iter(f.values()))['theirs']['mergekit']}, one thread each; CPU-seconds of ours are the whole command's, of theirs the merge alone, n = 1.", ""] + table(
+        ["method", "weights", "CPU-seconds", "ratio", "memory, MB"], rows)
+
+
 def adapters(b, f):
     if not (shapes := [s for s in parts.SHAPES if s in f]):
         return []
@@ -306,7 +313,7 @@ SECTIONS = {
     "agree": agree, "families": families, "pruning": pruning, "tasks": tasks, "published": published,
     "forms": printed("Forms", "Each form against the model in F32 on {n} windows of 512 tokens of WikiText-2's test text: the losses in pairs, nats a token (p), the divergence, and how often the likeliest token is the same. CPU-seconds and memory are those of making it. The picture has the smaller models of the next section, too.", "front.svg"),
     "smaller": printed("Smaller models", "What is left after layers, neurons, heads or channels are taken out, and after all of its weights have been trained on what the model says: against the whole model on {n} windows of 512 tokens of WikiText-2's test text. What the model says is computed with the first that is healed, and kept for the others; CPU-seconds of a training that was interrupted are those of its last go."),
-    "healing": healing, "merging": merging, "adapters": adapters,
+    "healing": healing, "merging": merging, "mergekit": mergekit, "adapters": adapters,
     "editing": printed("Editing", "What editing facts does to the rest. In brackets Wilson's interval at 95 %; a star is what is significantly worse than the unedited model (paired bootstrap or McNemar's test, adjusted by Holm's method over all of this run).", "editing.svg"),
     "search": search, "evaluation": evaluation, "speed": speed, "seven": seven,
 }

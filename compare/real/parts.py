@@ -352,12 +352,43 @@ def merging(b):
                           f"parameters: {{{parameters}, router: {{prompts: {{{prompts}}}}}}}\ndtype: {dtype}\n")
         merged(b, f"mediate {name}", recipe)
 
-    for method, parameters in b.some(STATIC, {m: STATIC[m] for m in ("linear", "ties")}).items():
-        recipe = b.at(f"{method}.yaml")
-        listed = "".join(f"- {{model: {b.out / 'experts' / n}, parameters: {{{parameters or 'weight: 1'}}}}}\n" for n in NAMES)
-        base = "" if method == "linear" else f"base_model: {b.model}\n"
-        recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
-        merged(b, method, recipe)
+    for method in b.some(list(STATIC), ["linear", "ties"]):
+        merged(b, method, static(b, method))
+
+
+def static(b, method):
+    """The recipe of a static merge of the experts."""
+    recipe = b.at(f"{method}.yaml")
+    listed = "".join(f"- {{model: {b.out / 'experts' / n}, parameters: {{{STATIC[method] or 'weight: 1'}}}}}\n" for n in NAMES)
+    base = "" if method == "linear" else f"base_model: {b.model}\n"
+    recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
+    return recipe
+
+
+def mergekit(b):
+    """static merges of the experts beside mergekit 0.1.5 (MERGEKIT_VENV, as for compare/peers.sh): the same weights, time, memory"""
+    venv = os.environ.get("MERGEKIT_VENV")
+    if not venv:
+        raise Failure("MERGEKIT_VENV does not name an environment with mergekit")
+    for method in b.some(["linear", "task_arithmetic", "ties", "breadcrumbs", "sce", "model_stock"], ["linear", "ties"]):
+        def run(method=method):
+            recipe, ours, theirs = static(b, method), b.at("ours"), b.at("theirs")
+            remove(ours), remove(theirs)
+            mine, _ = b.compress("merge", recipe, "--out", ours, threads=1)
+            other = b.peer("merge", python=os.path.join(venv, "bin", "python"), recipe=recipe, out=theirs)
+            tensors = b.report("inspect", "diff", ours, theirs)["report"]
+            remove(ours), remove(theirs)
+            return {"ours": mine, "theirs": other, **differences(tensors)}
+        b.once(method, run)
+
+
+def differences(diff):
+    """Of two models, from the report of inspect diff: how many weights differ, of how many, and the largest difference by itself and relative to the norm of its tensor."""
+    if alone := diff["only_a"] or diff["only_b"]:
+        raise Failure(f"only one side has {', '.join(map(str, alone[:3]))}")
+    compared = [t for t in diff["tensors"] if t["compared"]]
+    return {"tensors": diff["equal_tensors"] + len(diff["tensors"]), "changed": sum(t["changed"] for t in compared), "largest": max((t["max_abs"] for t in compared), default=0),
+            "relative": max((t["relative"] for t in compared), default=0)}
 
 
 ABLE = ["real_arc_easy", "real_piqa"]  # what the model answers above chance, and no expert was trained on
@@ -523,4 +554,4 @@ def rate(folder):
     return sum(f.stat().st_size for f in files) / (time.perf_counter() - start)
 
 
-PARTS = {f.__name__: f for f in (model, agree, families, pruning, tasks, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}
+PARTS = {f.__name__: f for f in (model, agree, families, pruning, tasks, published, forms, smaller, healing, experts, merging, mergekit, adapters, editing, search, evaluation, speed, seven)}

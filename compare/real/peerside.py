@@ -145,5 +145,19 @@ def evaluate():
     return {"cpu": used() - loaded, "loading": loaded - start, "results": found["results"], **versions("torch", "transformers", "lm_eval")}
 
 
-works = {"logits": logits, "tokens": tokens, "texts": texts, "prune": prune, "masks": masks, "evaluate": evaluate}
+def merge():
+    """A recipe by mergekit, with one thread."""
+    import torch
+    import yaml
+    from mergekit.config import MergeConfiguration
+    from mergekit.merge import run_merge
+    from mergekit.options import MergeOptions
+    torch.set_num_threads(1)
+    config = MergeConfiguration.model_validate(yaml.safe_load(open(spec["recipe"])))
+    before = used()
+    run_merge(config, spec["out"], MergeOptions(quiet=True, copy_tokenizer=False, num_threads=1))
+    return {"cpu": used() - before, **versions("torch", "mergekit")}
+
+
+works = {"logits": logits, "tokens": tokens, "texts": texts, "prune": prune, "masks": masks, "evaluate": evaluate, "merge": merge}
 print(json.dumps(works[spec["work"]](), default=str))
