@@ -43,11 +43,9 @@ class Bench:
         path = self.out / "machine.json"
         if path.exists() and bool(json.loads(path.read_text()).get("quick")) != self.quick:
             raise Failure(f"OUT: {self.out} has figures of a run {'without' if self.quick else 'with'} --quick; take another folder")
-        self.note("machine", "quick", self.quick or None)
-        self.note("machine", "processor", peers.cpu())
-        self.note("machine", "without", os.environ.get("COMPRESS_CPU_DISABLE") or None)
-        self.note("machine", "compress", version)
-        self.note("machine", "threads", self.threads)
+        self.note("machine", "quick", self.quick)
+        without = os.environ.get("COMPRESS_CPU_DISABLE")
+        self.computer = f"{peers.cpu()}{f' without {without}' if without else ''}, {self.threads} threads (one beside a peer), compress {version}"
 
     def some(self, whole, few):
         """How much of a part is done: whole, or with --quick few."""
@@ -104,6 +102,7 @@ class Bench:
         print(f"{self.part}: {name}", flush=True)
         value = make()
         write(path, value)
+        self.note("computers", f"{self.part}: {self.computer}", True)
         return value
 
     def again(self, name, make):

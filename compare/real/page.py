@@ -10,21 +10,29 @@ from bench import paired, t_tail, write as write_json
 def write(b):
     """Sections of the parts that have figures."""
     figures = {name: found for name in parts.PARTS if (found := read(b.out / name))}
-    write_json(b.out / "real.json", {"machine": table_of(b, "machine"), "data": table_of(b, "data"), "failed": table_of(b, "failed"), **figures})
+    write_json(b.out / "real.json", {"machine": table_of(b, "machine"), "computers": table_of(b, "computers"), "data": table_of(b, "data"), "failed": table_of(b, "failed"), **figures})
 
     machine = table_of(b, "machine")
     lines = ["# A real language model", ""]
     if machine.get("quick"):
         lines += ["**A run with --quick: a check that everything runs. No figure stands for anything, and how much was measured is less than the text says.**", ""]
-    without = f" without {machine['without']}" if machine.get("without") else ""
-    lines += [f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}{without}, {machine.get('threads')} threads (one beside a peer), compress {machine.get('compress')}. CPU-seconds are those of whole",
-             "commands unless a section says otherwise, memory is the most that was resident. p is that of a paired t-test over windows or records, not adjusted.", ""]
+    lines += [f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0). CPU-seconds are those of whole commands unless a section says otherwise, memory is the most that was",
+              "resident. p is that of a paired t-test over windows or records, not adjusted.", "", *computers(b), ""]
     for name, section in SECTIONS.items():
         if name in figures:
             lines += section(b, figures[name]) + [""]
     for name, reason in table_of(b, "failed").items():
         lines += [f"Not done: {name}: {' '.join(reason.split())}", ""]
     (b.out / "real.md").write_text("\n".join(lines))
+
+
+def computers(b):
+    """What computed the figures, and of which parts."""
+    by = {}
+    for entry in table_of(b, "computers"):
+        part, computer = entry.split(": ", 1)
+        by.setdefault(computer, []).append(part)
+    return [f"- {computer}" + (f": {', '.join(found)}" if len(by) > 1 else "") for computer, found in by.items()]
 
 
 def read(folder):
