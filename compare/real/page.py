@@ -219,7 +219,7 @@ def merging(b, f):
 
 
 def mergekit(b, f):
-    rows = [[method, f"{g['changed']:,} of {g['tensors']} tensors' differ, by {g['largest']:.1e} at most" if g["changed"] else f"all of {g['tensors']} tensors the same", f"{g['ours']['cpu']:.1f}, {g['theirs']['cpu']:.1f}",
+    rows = [[method, f"{g['changed']:,} in {g['tensors']} tensors differ, by {g['largest']:.1e} at most" if g["changed"] else f"all of {g['tensors']} tensors' the same", f"{g['ours']['cpu']:.1f}, {g['theirs']['cpu']:.1f}",
              f"{g['theirs']['cpu'] / g['ours']['cpu']:.1f}", f"{g['ours']['peak'] / 1e6:.0f}, {g['theirs']['whole']['peak'] / 1e6:.0f}"] for method, g in f.items()]
     return ["### Beside mergekit", "", f"The same recipes by mergekit {next(iter(f.values()))['theirs']['mergekit']}, one thread each; CPU-seconds of ours are the whole command's, of theirs the merge alone, n = 1.", ""] + table(
         ["method", "weights", "CPU-seconds", "ratio", "memory, MB"], rows)
