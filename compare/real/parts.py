@@ -482,8 +482,8 @@ def search(b):
     """a search for pruning formulas at 60 %, its winner and the published ones on unseen text"""
     out = b.at("search")
     b.once("search", lambda: b.report(
-        "search", half(b), "--calib", b.text("wikitext-2/valid.txt"), "--heldout", b.text("wikitext-2/test.txt"), "--samples", 8, "--seqlen", 128, "--windows", 8, "--few", 2,
-        "--select-windows", 8, "--test-windows", 24, "--sparsity", 0.6, "--population", b.some(48, 6), "--generations", b.some(8, 1), "--blocks", 2, "--workers", b.threads, "--out", out, "--resume", threads=1))
+        "search", half(b), "--calib", b.text("wikitext-2/valid.txt"), "--heldout", b.text("wikitext-2/test.txt"), "--samples", b.some(8, 2), "--seqlen", 128, "--windows", b.some(8, 2), "--few", b.some(2, 1),
+        "--select-windows", b.some(8, 2), "--test-windows", b.some(24, 2), "--sparsity", 0.6, "--population", b.some(48, 6), "--generations", b.some(8, 1), "--blocks", 2, "--workers", b.threads, "--out", out, "--resume", threads=1))
 
 
 # Evaluation and speed.
