@@ -61,9 +61,7 @@ func forms(t *testing.T) (list []form) {
 			return kind
 		})
 		kept := map[string]int{"Q6_K": 1}
-		if kind != gguf.IQ4_NL {
-			kept[kind.String()] += 14
-		}
+		kept[kind.String()] += 14
 		list = append(list, form{kind.String(), path, plain, kept})
 	}
 

@@ -167,7 +167,8 @@ func (t *tensor) matrix(data func(name string) ([]byte, error)) *quantized.Matri
 				return nil, false, err
 			}
 			data, view := t.blocks(views, first, n)
-			return data, view, nil
+			data, same, err := quantized.KernelBlocks(t.pieces[0].info.Type.String(), data)
+			return data, view && same, err
 		})
 	}
 
@@ -221,7 +222,8 @@ func (t *tensor) decodeBF16(dst []byte, views [][]byte, first, n int) error {
 	return nil
 }
 
-// kernel is the format in which the rows of the tensor can be multiplied as they lie in the file; 0: they cannot.
+// kernel is the format in which the rows of the tensor can be multiplied as they lie in the file, or in blocks of the
+// same values; 0: they cannot.
 func (t *tensor) kernel() kernels.QuantFormat {
 	kind := t.pieces[0].info.Type
 	if !t.narrow() || slices.ContainsFunc(t.pieces, func(p piece) bool { return p.info.Type != kind }) {

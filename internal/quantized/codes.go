@@ -49,14 +49,45 @@ func (m *Matrix) CodedBy(k kernels.QuantFormat, f func(first, n int) (data []byt
 	return m
 }
 
-// BlockKernel is the format of package kernels that has the blocks of one of GGUF's types, by its name there; 0: none.
+// BlockKernel is the format of package kernels that has the values of one of GGUF's types, by its name there, in blocks
+// that [KernelBlocks] gives; 0: none.
 func BlockKernel(name string) kernels.QuantFormat {
+	if name == IQ4_NL.Name {
+		return kernels.Q8_0
+	}
 	for _, k := range kernels.QuantFormats() {
 		if !k.Grouped() && k.String() == name {
 			return k
 		}
 	}
 	return 0
+}
+
+// KernelBlocks gives blocks of one of GGUF's types, which has a [BlockKernel], as blocks of that: as they are or, of
+// IQ4_NL, a copy. view reports which.
+func KernelBlocks(name string, data []byte) (blocks []byte, view bool, err error) {
+	if name != IQ4_NL.Name {
+		return data, true, nil
+	}
+	if err := checkBlocks(name, data); err != nil {
+		return nil, false, err
+	}
+
+	// Both have a float16 for 32 elements, and what the codes stand for are signed bytes: every value stays.
+	const piece = 1 << 14 // blocks that one thread makes
+	n := len(data) / IQ4_NL.Bytes
+	blocks = make([]byte, n*Q8_0.Bytes)
+	mmapsafe.Each(0, ceil(n, piece), func(i int) {
+		for b := i * piece; b < min((i+1)*piece, n); b++ {
+			from, to := data[b*IQ4_NL.Bytes:][:IQ4_NL.Bytes], blocks[b*Q8_0.Bytes:][:Q8_0.Bytes]
+			copy(to, from[:2])
+			for p, codes := range from[2:] {
+				to[2+p] = byte(iq4Values[codes&15])
+				to[18+p] = byte(iq4Values[codes>>4])
+			}
+		}
+	})
+	return blocks, false, nil
 }
 
 // checkBlocks refuses blocks whose scales are no numbers: kernels trust them.

@@ -2,8 +2,10 @@ package quantized
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -201,11 +203,50 @@ func TestKernels(t *testing.T) {
 	}
 	for _, b := range blocks {
 		k := BlockKernel(b.Name)
-		if k != 0 && (k.String() != b.Name || k.RowBytes(b.Elements) != b.Bytes) {
+		if b != &IQ4_NL && k != 0 && (k.String() != b.Name || k.RowBytes(b.Elements) != b.Bytes) {
 			t.Errorf("%s: %v", b.Name, k)
 		}
 	}
-	if BlockKernel("Q4_K") != kernels.Q4_K || BlockKernel("IQ4_NL") != 0 || BlockKernel("Int8") != 0 {
+	if BlockKernel("Q4_K") != kernels.Q4_K || BlockKernel("IQ4_NL") != kernels.Q8_0 || BlockKernel("Int8") != 0 {
 		t.Error("blocks go to another kernel")
+	}
+}
+
+// TestKernelBlocks: IQ4_NL becomes blocks of Q8_0 with the same values, to the bit and with the sign of zeros; scales
+// that are no numbers are refused under its own name, and blocks that a kernel has are given as they are.
+func TestKernelBlocks(t *testing.T) {
+	const n = 40000 // blocks: more than one thread makes
+	data := make([]byte, n*IQ4_NL.Bytes)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	for b := range n {
+		if exponent := &data[b*IQ4_NL.Bytes+1]; *exponent&0x7c == 0x7c {
+			*exponent ^= 0x40
+		}
+	}
+
+	blocks, view, err := KernelBlocks("IQ4_NL", data)
+	if err != nil || view {
+		t.Fatalf("view: %v, %v", view, err)
+	}
+	want, got := make([]float32, 32*n), make([]float32, 32*n)
+	if err := errors.Join(IQ4_NL.Decode(want, data), Q8_0.Decode(got, blocks)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("element %d: %v, want %v", i, got[i], want[i])
+		}
+	}
+
+	data[7*IQ4_NL.Bytes+1] = 0x7c
+	_, _, err = KernelBlocks("IQ4_NL", data)
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "IQ4_NL from element 224 on") {
+		t.Error(err)
+	}
+	if same, view, err := KernelBlocks("Q4_0", data); err != nil || !view || &same[0] != &data[0] {
+		t.Errorf("Q4_0 is not given as it is: %v", err)
 	}
 }

@@ -191,8 +191,8 @@ func (p *codeRows) multiplyRows(s *codeStage, out []float32, first, end int) {
 		run = p.q.q.exactZeros[p.w.Format]
 		groups := p.w.Groups()
 		s.zeros = growFloats(s.zeros, (end-first)*groups)
-		for i := range s.zeros {
-			s.zeros[i] = zeroOf(p.w, first+i/groups, i%groups)
+		for i := first; i < end; i++ {
+			zerosOf(s.zeros[(i-first)*groups:][:groups], p.w, i)
 		}
 		a.sums = unsafe.Pointer(&s.zeros[0])
 	}

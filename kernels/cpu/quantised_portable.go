@@ -88,6 +88,22 @@ func zeroOf(w kernels.Quantised, i, g int) float32 {
 	return float32(w.Zeros.RowU8(i)[g])
 }
 
+// zerosOf writes what is subtracted from the codes of each group of row i, of a weight that has zeros.
+func zerosOf(dst []float32, w kernels.Quantised, i int) {
+	switch {
+	case w.Zeros.DType() == kernels.F32:
+		copy(dst, w.Zeros.RowF32(i))
+	case w.Format == kernels.Int8:
+		for g, z := range w.Zeros.RowU8(i)[:len(dst)] {
+			dst[g] = float32(int8(z))
+		}
+	default:
+		for g, z := range w.Zeros.RowU8(i)[:len(dst)] {
+			dst[g] = float32(z)
+		}
+	}
+}
+
 // half16 is the F16 number at the start of b.
 func half16(b []byte) float32 { return kernels.FromF16(binary.LittleEndian.Uint16(b)) }
 

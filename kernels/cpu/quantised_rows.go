@@ -130,8 +130,9 @@ func (p *byteRows) roundRow(i int) {
 
 // bytePiece is a piece of byteRows in progress.
 type bytePiece struct {
-	args rowArgs
-	sums []float32
+	args  rowArgs
+	sums  []float32
+	zeros []float32 // of the groups of a row
 }
 
 var bytePieces = sync.Pool{New: func() any { return new(bytePiece) }}
@@ -152,7 +153,7 @@ func (p *byteRows) runPiece(piece int) {
 		e.sums = growFloats(e.sums, n)
 		p.multiply(e, e.sums, i, j)
 		if !p.w.Zeros.IsZero() {
-			p.subtractZeros(e.sums, i, j)
+			p.subtractZeros(e, i, j)
 		}
 		for c, v := range e.sums {
 			if len(p.bias) > 0 {
@@ -205,8 +206,8 @@ func (p *byteRows) multiply(e *bytePiece, out []float32, i, j int) {
 	p.q.q.row[w.Format](a)
 }
 
-// subtractZeros takes what the zeros of weights make off the sums of row i of x and the rows of w from row j on.
-func (p *byteRows) subtractZeros(sums []float32, i, j int) {
+// subtractZeros takes what the zeros of weights make off e.sums, of row i of x and the rows of w from row j on.
+func (p *byteRows) subtractZeros(e *bytePiece, i, j int) {
 	w := p.w
 	total := p.rows[i].total
 	offset := float32(0)
@@ -216,16 +217,18 @@ func (p *byteRows) subtractZeros(sums []float32, i, j int) {
 
 	per := max(1, min(w.Group, w.Cols)/codeGroup)
 	blocks := w.Cols / codeGroup
-	for c := range sums {
+	e.zeros = growFloats(e.zeros, w.Groups())
+	for c := range e.sums {
 		scales := w.Scales.RowF32(j + c)
+		zerosOf(e.zeros, w, j+c)
 		v := float32(0)
 		for g, s := range scales {
 			x := float32(0)
 			for _, t := range total[g*per : min(blocks, (g+1)*per)] {
 				x += t
 			}
-			v += s * (offset - zeroOf(w, j+c, g)) * x
+			v += s * (offset - e.zeros[g]) * x
 		}
-		sums[c] += v
+		e.sums[c] += v
 	}
 }
