@@ -16,12 +16,12 @@ DATA is a folder with what the parts read; real.json notes the size and SHA-256 
     tasks/llm-adapters-format/ARC-Easy/test.json, tasks/editing/counterfact-edit.json, tasks/advbench/harmful_behaviors.csv
 
 THREADS (2) is how many processors a command of this program gets; beside a peer both sides get one. REAL_VENV is an environment with torch,
-transformers, peft, lm-eval and safetensors (else one is made below OUT), WANDA a clone of github.com/locuslab/wanda, MERGEKIT_VENV an environment with mergekit, COUNTS, EDITORS and SLICE as for
-compare/study.py (part editing: 10 50, all and 0.5). Parts want model's files first, merging and mergekit also those of experts. Part seven writes and
-keeps 13.8 GB, and twice as much again for a while. Processor time of whole parts on an Intel Xeon with AMX, in
-minutes: model and agree 1, families 5, pruning 70, published 8, forms 65, healing 80, experts 25, merging 63, search 11, evaluation 10, seven 12
-without drawing the model. Estimated from single runs: smaller 60, adapters 70, editing 90, speed 20. That is five hours on two processors, and
-less than one for each part.
+transformers, peft, lm-eval and safetensors (else one is made below OUT), MERGEKIT_VENV one with mergekit, WANDA a clone of
+github.com/locuslab/wanda; COUNTS, EDITORS and SLICE are those of compare/study.py (part editing: 10 50, all and 0.5). Parts want model's files first,
+merging and mergekit also those of experts. Part seven writes and keeps 13.8 GB, and twice as much again for a while. Processor time of whole parts in minutes, on an Intel Xeon with
+AMX: model and agree 1, families 5, pruning 70, published 8, forms 65, healing 80, experts 25, merging 63, search 11, evaluation 10, seven 12 without
+drawing the model; on an AMD EPYC with AVX-512: tasks 29, mergekit 4. Estimated from some of their runs: smaller 75, adapters 85, editing 90, speed 20.
+That is five and a half hours on two processors where parts run beside each other, and less than one for each part.
 """
 import argparse
 import os
