@@ -39,6 +39,7 @@ with_task() {
 
 done_already() {
 	[ -e "$out/$1.json" ] || return 1
+	[ -z "${TOKENS:-}" ] || [ -e "$out/tokens/$1.fast.144.json" ] || return 1
 	! with_task "$1" || [ -e "$out/eval/$1.versus.json" ]
 }
 
@@ -54,8 +55,9 @@ generate() { # NAME PATH
 	local how count
 	for how in exact fast; do
 		for count in 16 144; do
-			"$compress" generate "$2" --prompt 'Once upon a time there was' --max-tokens "$count" --threads 1 $([ $how = exact ] || echo --fast) \
-				--report "$out/tokens/$1.$how.$count.json" --quiet >/dev/null
+			[ -e "$out/tokens/$1.$how.$count.json" ] ||
+				"$compress" generate "$2" --prompt 'Once upon a time there was' --max-tokens "$count" --threads 1 $([ $how = exact ] || echo --fast) \
+					--report "$out/tokens/$1.$how.$count.json" --quiet >/dev/null
 		done
 	done
 }

@@ -192,7 +192,7 @@ func (p *codeRows) multiplyRows(s *codeStage, out []float32, first, end int) {
 		groups := p.w.Groups()
 		s.zeros = growFloats(s.zeros, (end-first)*groups)
 		for i := first; i < end; i++ {
-			zerosOf(s.zeros[(i-first)*groups:][:groups], p.w, i)
+			zerosOf(s.zeros[(i-first)*groups:][:groups], p.w, i, 0)
 		}
 		a.sums = unsafe.Pointer(&s.zeros[0])
 	}

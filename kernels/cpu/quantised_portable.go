@@ -75,30 +75,30 @@ func decodeGrouped(dst []float32, w kernels.Quantised, data []uint8, i, j int) {
 
 // zeroOf is what is subtracted from the codes of group g of row i.
 func zeroOf(w kernels.Quantised, i, g int) float32 {
-	switch {
-	case w.Zeros.IsZero() && w.Format == kernels.Int4:
-		return 8
-	case w.Zeros.IsZero():
-		return 0
-	case w.Zeros.DType() == kernels.F32:
-		return w.Zeros.RowF32(i)[g]
-	case w.Format == kernels.Int8:
-		return float32(int8(w.Zeros.RowU8(i)[g]))
-	}
-	return float32(w.Zeros.RowU8(i)[g])
+	var z [1]float32
+	zerosOf(z[:], w, i, g)
+	return z[0]
 }
 
-// zerosOf writes what is subtracted from the codes of each group of row i, of a weight that has zeros.
-func zerosOf(dst []float32, w kernels.Quantised, i int) {
+// zerosOf writes what is subtracted from the codes of groups of row i, from group first on.
+func zerosOf(dst []float32, w kernels.Quantised, i, first int) {
 	switch {
+	case w.Zeros.IsZero():
+		usual := float32(0)
+		if w.Format == kernels.Int4 {
+			usual = 8
+		}
+		for g := range dst {
+			dst[g] = usual
+		}
 	case w.Zeros.DType() == kernels.F32:
-		copy(dst, w.Zeros.RowF32(i))
+		copy(dst, w.Zeros.RowF32(i)[first:])
 	case w.Format == kernels.Int8:
-		for g, z := range w.Zeros.RowU8(i)[:len(dst)] {
+		for g, z := range w.Zeros.RowU8(i)[first:][:len(dst)] {
 			dst[g] = float32(int8(z))
 		}
 	default:
-		for g, z := range w.Zeros.RowU8(i)[:len(dst)] {
+		for g, z := range w.Zeros.RowU8(i)[first:][:len(dst)] {
 			dst[g] = float32(z)
 		}
 	}

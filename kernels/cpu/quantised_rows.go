@@ -220,7 +220,7 @@ func (p *byteRows) subtractZeros(e *bytePiece, i, j int) {
 	e.zeros = growFloats(e.zeros, w.Groups())
 	for c := range e.sums {
 		scales := w.Scales.RowF32(j + c)
-		zerosOf(e.zeros, w, j+c)
+		zerosOf(e.zeros, w, j+c, 0)
 		v := float32(0)
 		for g, s := range scales {
 			x := float32(0)
